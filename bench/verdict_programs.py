@@ -655,7 +655,7 @@ def read_and_sum(seconds: float, _number: int) -> None:
     """Read, in a span of its own, and do something with it."""
     with flightlog.span("read_chunk"):
         time.sleep(seconds)
-    with flightlog.span("sum"):
+    with flightlog.span("compute"):
         time.sleep(0.03)
 
 

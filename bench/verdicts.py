@@ -24,6 +24,7 @@ import msgspec
 from bench.verdict_programs import HEALTHY, PROGRAMS, Program
 from flightlog.analyze.report.report import report_on
 from flightlog.store.catalogue import list_runs
+from flightlog.store.completing import open_run
 from flightlog.store.run import Run
 
 STRENGTHS = ("strong", "weak", "absent")
@@ -58,7 +59,7 @@ def take(name: str, strength: str, runs: Path) -> Taken:
     if done.returncode and not (program.fails and number):
         raise SystemExit(f"{name} at {strength} ended with {done.returncode}")
     [entry] = list_runs(folder)
-    return judge(name, strength, Run(entry.path))
+    return judge(name, strength, open_run(entry.path))
 
 
 def judge(name: str, strength: str, run: Run) -> Taken:

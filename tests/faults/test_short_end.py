@@ -18,6 +18,7 @@ import pytest
 from builders.runs import finished
 
 import flightlog
+from flightlog.analyze.report.report import report_on
 from flightlog.cli.main import main
 from flightlog.core.settings import Settings
 from flightlog.events import ResourceSample
@@ -30,6 +31,7 @@ from flightlog.store.documents import read_document
 from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import verify_files
 from flightlog.store.run import Run
+from flightlog.store.tables.run_tables import open_tables, read_again
 from flightlog.store.write.finalize import finalizing
 
 DEADLINE_S = 120.0
@@ -181,6 +183,23 @@ def test_of_readers_that_come_at_once_one_completes_the_run(tmp_path, monkeypatc
     with ThreadPoolExecutor(6) as pool:
         assert sorted(pool.map(read, range(6))) == [False] * 5 + [True]
     assert (verify_files(path), len(finished(Run(path))), complete_ended(path)) == ([], 3, False)
+
+
+def test_a_report_is_made_although_the_run_is_completed_while_it_is_read(tmp_path, monkeypatch):
+    path = left(tmp_path, monkeypatch)
+    before = report_on(Run(path, note=lambda _: None)).tasks.completed
+    opened, calls = Run(path), 0
+
+    @read_again
+    def completed_meanwhile() -> int:
+        nonlocal calls
+        calls += 1
+        with open_tables([opened]) as tables:
+            tables.make(["task_events"])
+            assert complete_ended(path) is (calls == 1)
+            return tables.scalar("SELECT count(*) FROM task_events WHERE event = 'task_completed'")
+
+    assert (completed_meanwhile(), calls) == (before, 2)
 
 
 def test_completing_that_is_cut_off_after_any_step_loses_nothing_and_is_done_again(tmp_path, monkeypatch):

@@ -967,8 +967,9 @@ class ReportLimits:
     """What could save less than this part of the wall time limits nothing."""
     leak_share: Final = 0.3
     """Memory that grows with each task counts as much as a loss of this part of the time."""
-    min_start_up_s: Final = 0.5
-    """Worker start-up that could save fewer seconds is what any run has."""
+    min_start_up_s: Final = 1.0
+    """Worker start-up that could save fewer seconds is what any run has: interpreters that start and import
+    what a worker needs, all at once."""
 
     # Runs that were slower than earlier ones
     max_earlier_runs: Final = 10

@@ -1,13 +1,17 @@
 """The errors a caller may see, after the run.
 
-FlightlogError ├── UsageError          what was asked for makes no sense: a bad option, size, date or switch
-├── RunNotFound         no run of that name, id or path ├── AmbiguousRun        a prefix that several runs
-share ├── DamagedRun          a run directory that holds nothing readable ├── DamagedSnapshot     a Parquet
-snapshot that failed while it was read; asking again reads the lines ├── ManifestError       a manifest that
-says something it cannot mean; all problems at once ├── TaskError           a task failed, and there is no
-exception of its own to raise │   └── CommandError    a command that ran as a task ended with another exit
-code than 0 ├── RemoteError         a remote place for runs that does not answer, refuses, or holds something
-else than it said └── MissingExtra        an optional dependency is not installed
+    FlightlogError
+    ├── UsageError          what was asked for makes no sense: a bad option, size, date or switch
+    ├── RunNotFound         no run of that name, id or path
+    ├── AmbiguousRun        a prefix that several runs share
+    ├── DamagedRun          a run directory that holds nothing readable
+    ├── DamagedSnapshot     a Parquet snapshot that failed while it was read; asking again reads the lines
+    │   └── FilesMoved      files that went away while they were read, because the run was completed meanwhile
+    ├── ManifestError       a manifest that says something it cannot mean; all problems at once
+    ├── TaskError           a task failed, and there is no exception of its own to raise
+    │   └── CommandError    a command that ran as a task ended with another exit code than 0
+    ├── RemoteError         a remote place for runs that does not answer, refuses, or holds something else
+    └── MissingExtra        an optional dependency is not installed
 
 The recording path raises none of them: it counts what it could not record and says so once.
 """
@@ -60,6 +64,12 @@ class DamagedSnapshot(FlightlogError):  # noqa: N818 - reads as what happened
     """
 
     exits_with = 1
+
+
+class FilesMoved(DamagedSnapshot):
+    """Files of a run went away while they were read, because a process put it together meanwhile. The same
+    question, asked again, is answered.
+    """
 
 
 class ManifestError(FlightlogError):

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain, repeat
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ class Ticker:
     """Calls a function at once and then at an interval, on a daemon thread, until stopped; counts its CPU
     time.
 
-    `finish` is called there once it has stopped. Not in a subinterpreter, which has to be without threads
-    when it ends.
+    The first intervals may be shorter, `first_s`. `finish` is called there once it has stopped. Not in a
+    subinterpreter, which has to be without threads when it ends.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class Ticker:
         tick: Callable[[], None],
         trouble: Callable[[str, str], None],
         finish: Callable[[], None] = lambda: None,
+        first_s: Sequence[float] = (),
     ) -> None:
         self.cpu_s = 0.0
+        self._first_s = first_s
         self._name, self._interval_s, self._tick, self._trouble = name, interval_s, tick, trouble
         self._finish = finish
         self._stop = threads.Event()
@@ -74,20 +77,22 @@ class Ticker:
 
     def _run(self) -> None:
         due = time.monotonic()
-        while True:
+        for interval_s in chain(self._first_s, repeat(self._interval_s)):
             try:
                 self._tick()
             except BaseException as error:  # noqa: BLE001 - the pulse must go on, whatever one beat met
                 self._trouble(self._name, f"{self._name} met {error_text(error)} and goes on")
             self.cpu_s = time.thread_time()
-            due = max(due + self._interval_s, time.monotonic())
-            if self._stop.wait(max(due - time.monotonic(), self._interval_s / 10)):
+            due = max(due + interval_s, time.monotonic())
+            if self._stop.wait(max(due - time.monotonic(), interval_s / 10)):
                 self._finish()
                 return
 
 
 class Sampling:
-    """Samples the machine at an interval, from a first sample at once to a final one at the end."""
+    """Samples the machine at an interval, from a first sample at once to a final one at the end; more often
+    in the beginning, since many runs are short.
+    """
 
     def __init__(
         self,
@@ -102,7 +107,8 @@ class Sampling:
         self._lock, self._emitting = threads.Lock(), threads.Lock()
         self._began: float | None = None
         self._over = False
-        self._ticker = Ticker("flightlog-sampler", interval_s, self._sample, trouble, self._close)
+        first_s = [part * interval_s for part in RecordLimits.first_sample_intervals]
+        self._ticker = Ticker("flightlog-sampler", interval_s, self._sample, trouble, self._close, first_s)
 
     @property
     def cpu_s(self) -> float:
@@ -149,7 +155,7 @@ class Sampling:
             self._take(final)
         else:
             self._made = True
-            with loading():
+            with threads.quick_handovers(), loading():  # beside busy threads it would take seconds
                 self._samplers.extend(self._make())
                 self._take(final)  # what a sampler needs it may load with its first sample
         self._began = None

@@ -18,6 +18,8 @@ class RecordLimits:
     heartbeat_interval_s: Final = 0.4
     """Interval of the heartbeat: open spans and the time of the last sign of life reach the disk within a
     second."""
+    first_sample_intervals: Final = (0.25, 0.25, 0.5)
+    """Parts of the sampling interval after which the first samples follow each other."""
     sample_timeout_s: Final = 5.0
     """A sample that takes longer than this hangs; a busy machine may well need a part of it."""
 

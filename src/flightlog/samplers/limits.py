@@ -45,6 +45,8 @@ class SamplerLimits:
     """Sleeps by which one sample measures how long threads wait for the interpreter."""
     interpreter_probe_s: Final = 0.0005
     """Length of each of these sleeps."""
+    min_switch_interval_s: Final = 0.002
+    """The switch interval below which these sleeps tell nothing of threads that compute."""
 
     # procfs.py
     max_kernel_file_bytes: Final = 1 << 24

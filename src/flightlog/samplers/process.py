@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
@@ -468,8 +469,11 @@ def interpreter_wait_s() -> float | None:
 
     A thread that computes in Python gives the interpreter up after the switch interval of 5 ms, so that this
     is some milliseconds for each of them, and next to nothing where threads wait or compute outside of
-    Python. What was waiting for a CPU is not counted; None where the kernel does not tell it.
+    Python. What was waiting for a CPU is not counted; None where the kernel does not tell it, and while the
+    switch interval is shorter than that, as where a run begins or ends.
     """
+    if sys.getswitchinterval() < SamplerLimits.min_switch_interval_s:
+        return None
     found = 0.0
     for _ in range(SamplerLimits.interpreter_probes):
         queued, at = thread_waited_s(), time.perf_counter()

@@ -463,6 +463,12 @@ def test_tasks_that_wait_for_a_cpu_that_others_use_are_on_a_busy_machine(tmp_pat
     assert "they used 1.5 of 2 cores, this run 0.5; try again when it is idle" in finding.sentence
 
 
+@pytest.mark.parametrize(("others", "kind"), [(0.4, "busy_machine"), (0.0, "cpu_wait")])
+def test_no_more_workers_than_cores_are_no_oversubscription(tmp_path: Path, others: float, kind: str) -> None:
+    events = [*cpu_tasks(2, 6.4, 1.6, cpu_scope="process"), *sampled(1.6 + others, 1.6, cpus=2.0)]
+    assert kinds(found(tmp_path, events)) & {*CPU_KINDS, "cpu_wait"} == {kind}
+
+
 @pytest.mark.parametrize("scope", ["thread", "process"])
 def test_tasks_that_sleep_wait_for_no_cpu_however_busy_the_machine_is(tmp_path: Path, scope: str) -> None:
     events = [*cpu_tasks(4, 0.01, 0.02, cpu_scope=scope), *sampled(4.0, 0.1, wait_s=0.0001)]

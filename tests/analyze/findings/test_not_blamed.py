@@ -409,13 +409,18 @@ def test_threads_that_leak_cannot_be_ended(tmp_path: Path) -> None:
     assert finding.sentence.endswith(", or ending workers after some tasks.")
 
 
-@pytest.mark.parametrize(("memory", "first"), [(8 * 10**9, True), (10**12, False)])
-def test_memory_that_grows_is_the_verdict_if_it_reaches_the_limit(
-    tmp_path: Path, memory: int, first: bool
+@pytest.mark.parametrize(("memory", "reaches"), [(8 * 10**9, True), (10**12, False)])
+def test_memory_that_grows_and_never_reaches_the_limit_comes_after_what_costs_time(
+    tmp_path: Path, memory: int, reaches: bool
 ) -> None:
-    report = reported(tmp_path, growing(10**7, memory=memory))
-    assert findings(report)["memory_growth"].evidence["reaches_limit"] is first
-    assert (report.verdict.kind == "memory_growth") is first
+    events = growing(10**7, memory=memory)
+    report = reported(tmp_path / "alone", events)
+    assert findings(report)["memory_growth"].evidence["reaches_limit"] is reaches
+    assert report.verdict.kind == "memory_growth"
+    events = [one for one in events if not isinstance(one, WorkerRemoved)] + up(2, 13.0)[1::2]
+    events += task("t99", "w1", 10, 13, rss_before_bytes=260_000_000, cpu_scope="thread")
+    slow = reported(tmp_path / "slow", events, 13.0).verdict.kind
+    assert slow == ("memory_growth" if reaches else "stragglers")
 
 
 def test_memory_grows_by_what_it_gains_in_the_time_between_its_sizes(tmp_path: Path) -> None:

@@ -435,6 +435,7 @@ def test_tasks_that_need_one_that_failed_are_told_after_it(tmp_path: Path) -> No
 def test_threads_of_a_program_that_wait_for_the_interpreter_are_found_by_samples(tmp_path: Path) -> None:
     events = [span("burn", 0, 10, f"s{n}") for n in range(4)]
     events += samples("worker", cpu_s=[float(n) for n in range(11)], interpreter_wait_s=[0.01] * 11)
+    events += samples("worker", worker=["inproc://1"] * 11, cpu_cores=[1.0] * 11)  # told by Dask, too
     verdict = report(tmp_path, events).verdict
     assert (verdict.kind, verdict.certainty, verdict.saves_s) == ("interpreter_lock", "likely", 7.5)
 

@@ -50,11 +50,12 @@ FROM ordered
 """How many tasks ran on threads, their time, that on a CPU, that waiting for a lock, that asleep or waiting
 for files and the like, and the time in which any of them ran."""
 _CONTENDED = """
-SELECT count(*) FILTER (interpreter_wait_s >= $least) / count(*) AS contended, median(interpreter_wait_s)
-FROM samples_of_run WHERE interpreter_wait_s IS NOT NULL GROUP BY host, pid
-ORDER BY contended DESC, 2 DESC LIMIT 1
+SELECT coalesce(sum(weight) FILTER (interpreter_wait_s >= $least), 0) / sum(weight) AS contended,
+    median(interpreter_wait_s)
+FROM (SELECT *, coalesce(interval_s, 1) AS weight FROM samples_of_run WHERE interpreter_wait_s IS NOT NULL)
+GROUP BY host, pid ORDER BY contended DESC, 2 DESC LIMIT 1
 """
-"""Of the process whose threads waited most often."""
+"""Of the process whose threads waited for most of the time."""
 _PROGRAM = """
 SELECT max(cpu_wait_s) - min(cpu_wait_s), count(cpu_wait_s) FROM samples_of_run
 WHERE scope = 'worker' GROUP BY host, pid, worker
@@ -157,10 +158,8 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
     }
     threads = spent.all_threads_s > 1.5 * spent.on_cpu_s
     kind = "oversubscription"
-    if cores is None:
-        kind, why = "cpu_wait", "this run and others on its machines wanted more cores than there were"
-        advice = "more cores, or machines that are idle"
-    elif cores.are_others:
+    fits = cores is not None and not threads and spent.workers <= cores.usable
+    if cores is not None and (cores.are_others or (fits and cores.explain(spent))):
         kind, why = (
             "busy_machine",
             (
@@ -169,14 +168,15 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
             ),
         )
         advice = "again when it is idle, or on another machine"
+    elif cores is None or fits:
+        kind, why = "cpu_wait", "this run and others on its machines wanted more cores than there were"
+        advice = "more cores, or machines that are idle"
     elif threads:
         why = "they had more threads than there were cores"
         advice = "fewer threads in each task (OMP_NUM_THREADS), or more cores"
-    elif spent.workers > cores.usable:
+    else:
         why = f"{plural(spent.workers, 'worker')} shared {format_count(cores.usable)} cores"
         advice = _fewer_workers(spent, cores.usable)
-    else:
-        why, advice = "there were too few cores for all that ran", "more cores, or a machine that is idle"
     node = facts.summary.resources.node
     slower = spent.slowdown
     who, they = ("tasks", "they") if of_tasks is not None else ("the program", "it")
@@ -232,6 +232,10 @@ class Cores(NamedTuple):
             self.others >= FindingLimits.min_share_of_other_programs * self.there
             and self.own < FindingLimits.max_own_share_beside_others * self.usable
         )
+
+    def explain(self, spent: CpuTime) -> bool:
+        """Whether what other programs used is most of what tasks waited for."""
+        return self.others * spent.clock_s >= 0.5 * spent.waited_s
 
 
 def _cores(facts: FindingFacts) -> Cores | None:

@@ -183,7 +183,8 @@ def moved(facts: FindingFacts) -> Moved:
     moving = (
         sizable
         and max(
-            size / FindingLimits.max_transfer_bytes_per_s,
+            # One program sends and receives it all, while each of its workers waits.
+            size / FindingLimits.max_transfer_bytes_per_s * max(1, facts.workers),
             FindingLimits.min_transfer_steps * serialize_s,
             serialize_s + session_s,
         )

@@ -122,7 +122,7 @@ WITH samples AS (
     SELECT *, CASE scope WHEN 'node' THEN cpu_percent WHEN 'gpu' THEN gpu_percent ELSE cpu_cores END AS load
     FROM resources WHERE event = 'resource_sample'
 ), sources AS (
-    SELECT scope, host, CASE scope WHEN 'worker' THEN row(worker, pid) END AS tree,
+    SELECT scope, host, CASE scope WHEN 'worker' THEN coalesce(CAST(pid AS VARCHAR), worker) END AS tree,
         {", ".join(f"{_grown(name)} AS {name}" for name in (*_SECONDS, *_COUNTS))}
     FROM samples GROUP BY ALL
 ), grown AS (

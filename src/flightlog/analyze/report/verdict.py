@@ -170,8 +170,7 @@ def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
             advice=None,
             share=None,
         )
-    idle_gpu = next((one for one in findings if one.kind == "idle_gpu"), None)
-    chosen = grave or _most(facts, findings) or idle_gpu
+    chosen = grave or _most(facts, findings) or next(filter(_is_last_resort, findings), None)
     if chosen is None and facts.shares is None and facts.critical is None:
         return _nothing_recorded(facts)
     if chosen is None:
@@ -221,6 +220,13 @@ def _is_grave(finding: Finding) -> bool:
         or kills
         or (finding.limits or 0.0) >= ReportLimits.min_limiting_share
     )
+
+
+def _is_last_resort(finding: Finding) -> bool:
+    """Whether it is worth saying where nothing costs time: a GPU that nobody uses, and workers whose memory
+    grows with each task, however long it takes to the limit. A program may keep what it makes.
+    """
+    return finding.kind == "idle_gpu" or (finding.kind == "memory_growth" and "tasks" in finding.evidence)
 
 
 def _gravest(findings: Sequence[Finding]) -> Finding | None:

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import msgspec
 
-from flightlog.core.errors import DamagedSnapshot, UsageError
+from flightlog.core.errors import DamagedSnapshot, FilesMoved, UsageError
 from flightlog.core.text import INDEX, first_line
 from flightlog.core.time import moment
 from flightlog.events import streams
@@ -684,12 +684,16 @@ def open_views(
 
 @contextmanager
 def _blaming(sources: Sequence[Sources]) -> Iterator[None]:
-    """Turn an error of DuckDB's for which a snapshot is to blame into a `DamagedSnapshot`."""
+    """Turn an error of DuckDB's into one after which it helps to read again: a `DamagedSnapshot` where a
+    snapshot is to blame, `FilesMoved` where a run was completed meanwhile.
+    """
     import duckdb
 
     try:
         yield
-    except duckdb.Error as error:
+    except (duckdb.Error, FileNotFoundError) as error:
+        if any(one.has_moved() for one in sources):
+            raise FilesMoved(f"files of a run went away while they were read: {error}") from error
         blamed = [one for one in sources if one.blame(str(error))]
         if blamed:
             raise DamagedSnapshot(
@@ -700,7 +704,9 @@ def _blaming(sources: Sequence[Sources]) -> Iterator[None]:
 
 
 def read_again(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, called once more where a snapshot fails while it is read: it reads the lines then."""
+    """The function, called once more where a snapshot fails while it is read, or where files of a run that
+    has just ended are put together meanwhile: it reads the lines then, from where they stand.
+    """
 
     @wraps(function)
     def called(*args: P.args, **options: P.kwargs) -> T:

@@ -129,6 +129,12 @@ class Sources:
         """
         return self._snapshots.blame(error)
 
+    def has_moved(self) -> bool:
+        """Whether files of lines are no longer where they were: a run that ended is put together by a process
+        of its own.
+        """
+        return not all(part.path.exists() for parts in self._parts.values() for part in parts)
+
     def view(self, name: str) -> Path | None:
         """The snapshot of a derived view, where it is current and intact."""
         found = self._snapshots.file(f"views/{name}")
