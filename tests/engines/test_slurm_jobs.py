@@ -83,7 +83,7 @@ def test_the_job_of_a_worker_is_known_by_the_names_the_cluster_gave():
             "SLURMCluster-2": SimpleNamespace(job_id=None),  # not submitted yet
         },
     )
-    find = engine._job_finder()
+    find = engine._job_of
     found = {worker: find(worker) for worker in [*named, "tcp://gone:1"]}
     assert found == {
         "tcp://a:1": "41",

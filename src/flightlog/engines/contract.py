@@ -88,19 +88,15 @@ class Reports(Protocol):
 
     def queued(self, task_id: str, attempt: int) -> None:
         """The attempt waits for a worker."""
-        ...
 
     def started(self, task_id: str, attempt: int, worker: str) -> None:
         """A worker executes the attempt; the event `task_started` was written where it runs."""
-        ...
 
     def ended(self, task_id: str, attempt: int, outcome: Outcome) -> None:
         """The attempt is over: exactly once for each attempt that was submitted."""
-        ...
 
     def worker(self, event: WorkerEvent) -> None:
         """Something happened to a worker."""
-        ...
 
 
 class Engine(Protocol):
@@ -114,25 +110,20 @@ class Engine(Protocol):
         """Begin; workers may be launched now or when there is work. `run_path` is the run they record
         into.
         """
-        ...
 
     def submit(self, work: Work) -> None:
         """Take an attempt; its end will be reported."""
-        ...
 
     def cancel(self, task_id: str, reason: str) -> bool:
         """Give an attempt up, also one that runs where that is possible; whether it will be reported as
         cancelled.
         """
-        ...
 
     def workers(self) -> Sequence[WorkerView]:
         """The workers there are."""
-        ...
 
     def close(self, timeout_s: float = 10.0) -> None:
         """End all workers; whatever had not ended by then is reported as cancelled or lost."""
-        ...
 
 
 class PooledEngine:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import os
 import select
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -63,6 +64,49 @@ class Timers:
         while self._heap and self._heap[0][0] <= now:
             due.append(heapq.heappop(self._heap)[2])
         return due
+
+
+class TimerThread:
+    """Calls functions later, each once, in order of their times; thread-safe. A thread of this name is
+    started when needed.
+
+    The functions must not raise and must be short. What is still waiting at `close` is never called.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._timers, self._changed = name, Timers(), threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def after(self, seconds: float, action: Callable[[], object]) -> Timer:
+        """Call the function after this many seconds."""
+        with self._changed:
+            timer = self._timers.at(time.monotonic() + seconds, action)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return timer
+
+    def close(self) -> None:
+        """Call nothing any more; a function that runs now is waited for."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._closed:
+            with self._changed:
+                due = self._timers.take_due(time.monotonic())
+                if not due and not self._closed:
+                    first = self._timers.first()
+                    self._changed.wait(None if first is None else max(0.0, first - time.monotonic()))
+            for timer in due:
+                if not self._closed:
+                    timer.run()
 
 
 class EventLoop:

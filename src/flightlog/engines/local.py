@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from flightlog.core.errors import UsageError
 from flightlog.engines.attempts import CLOSED, STUCK, Attempt, AttemptRegistry, End
 from flightlog.engines.contract import PooledEngine, Reports, Work, WorkerView, check_counts
-from flightlog.engines.event_loop import Timers
+from flightlog.engines.event_loop import TimerThread
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.program import refuse_main_without_a_file, refuse_while_main_is_imported
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
@@ -132,13 +132,12 @@ class ThreadPool:
     def __init__(self, max_workers: int) -> None:
         self._max_workers = max_workers
         self._host = this_host()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._lanes: dict[Lane, None] = {}
         self._launched = 0
         self._tickets: queue.SimpleQueue[bool] = queue.SimpleQueue()
         """A True for each attempt that was added, wanted still or not; a False ends a lane."""
-        self._timers = Timers()
-        self._clock: threading.Thread | None = None
+        self._timeouts = TimerThread("flightlog-timeouts")
         self._closing = False
 
     def start(self, reports: Reports) -> None:
@@ -168,10 +167,10 @@ class ThreadPool:
     def close(self, timeout_s: float) -> None:
         """End everything; running attempts get `timeout_s` to finish, and are then written off."""
         by = time.monotonic() + timeout_s
-        with self._changed:
+        with self._lock:
             lanes = list(self._lanes)
             tickets, self._closing = (0 if self._closing else len(lanes)), True
-            self._changed.notify_all()
+        self._timeouts.close()
         self._attempts.shut("cancelled", CLOSED)
         for _ in range(tickets):
             self._tickets.put(False)
@@ -184,14 +183,11 @@ class ThreadPool:
                     self._write_off(lane, attempt, "cancelled", f"{CLOSED}; {STUCK}")
                 else:
                     lane.thread.join(0.01)  # about to end, unless it has taken an attempt just now
-        clock = self._clock
-        if clock is not None and clock is not threading.current_thread():
-            clock.join()
 
     def _staff(self) -> None:
         """Launch the lanes that there are attempts for."""
         new: list[Lane] = []
-        with self._changed:
+        with self._lock:
             while not self._closing and len(self._lanes) < min(self._max_workers, self._attempts.live):
                 self._launched += 1
                 lane = Lane(self._launched, self._host)
@@ -227,11 +223,13 @@ class ThreadPool:
         def begun(started: Started) -> None:
             self._attempts.start(attempt, lane.facts["worker"], started)
             if attempt.work.timeout_s is not None:
-                self._watch(lane, attempt, attempt.work.timeout_s)
+                why = f"{attempt.overrun}; {STUCK}"
+                write_off = partial(self._write_off, lane, attempt, "timed_out", why)
+                attempt.timer = self._timeouts.after(attempt.work.timeout_s, write_off)
 
         lane.attempt = attempt
         outcome = execute(attempt.work, worker=lane.facts["worker"], alone=False, started=begun)
-        with self._changed:
+        with self._lock:
             lane.attempt = None
             if attempt.timer is not None:
                 attempt.timer.cancel()
@@ -239,12 +237,12 @@ class ThreadPool:
             self._attempts.end(attempt, outcome)
 
     def _remove(self, lane: Lane) -> None:
-        with self._changed:
+        with self._lock:
             self._lanes.pop(lane, None)
 
     def _write_off(self, lane: Lane, attempt: Attempt, end: End, reason: str) -> None:
         """Report an attempt as over although its thread is not, and do without that thread."""
-        with self._changed:
+        with self._lock:
             if lane.attempt is not attempt or lane.written_off:
                 return  # it came back just now
             lane.written_off = True
@@ -254,25 +252,3 @@ class ThreadPool:
         outcome.thread = lane.thread.ident
         self._attempts.end(attempt, outcome)
         self._staff()
-
-    # --- timeouts: one thread for all of them, launched with the first
-
-    def _watch(self, lane: Lane, attempt: Attempt, timeout_s: float) -> None:
-        with self._changed:
-            write_off = partial(self._write_off, lane, attempt, "timed_out", f"{attempt.overrun}; {STUCK}")
-            attempt.timer = self._timers.at(time.monotonic() + timeout_s, write_off)
-            if self._clock is None and not self._closing:
-                self._clock = threading.Thread(target=self._tell_time, name="flightlog-timeouts", daemon=True)
-                self._clock.start()
-            self._changed.notify_all()
-
-    def _tell_time(self) -> None:
-        while True:
-            with self._changed:
-                while not self._closing and not (due := self._timers.take_due(time.monotonic())):
-                    first = self._timers.first()
-                    self._changed.wait(None if first is None else max(0.0, first - time.monotonic()))
-                if self._closing:
-                    return
-            for timer in due:
-                timer.run()

@@ -27,7 +27,6 @@ from flightlog.core.errors import CommandError, UsageError
 from flightlog.core.redaction import has_own_patterns, is_secret_key, redact_command
 from flightlog.core.text import signal_name
 from flightlog.engines.contract import Work
-from flightlog.engines.execute import plain_dumps
 from flightlog.record.command.child import OutputTail
 from flightlog.record.context import ENVIRONMENT, RUN, TRACEPARENT, carrier, format_traceparent
 from flightlog.record.run import LiveRun
@@ -66,10 +65,9 @@ class Client:
         defaults: TaskDefaults,
         next_id: Callable[[], str],
         progress: bool | None = None,
-        dumps: Callable[[Any], bytes] = plain_dumps,
     ) -> None:
         self._tracker, self._run, self._defaults, self._next_id = tracker, run, defaults, next_id
-        self._progress, self._dumps = progress, dumps
+        self._progress = progress
         self.functions: dict[Callable[..., Any], None] = {}
         """Every function that was submitted, in order."""
         self._keys: dict[str, object] = {}
@@ -251,7 +249,7 @@ class Client:
         if options.around:
             call = call_around, (options.around, *call), {}
         packing = time.perf_counter()
-        packed = pack(*call, of=function, dumps=self._dumps)
+        packed = pack(*call, of=function, dumps=self._tracker.dumps)
         sent = packed.call if packed.awaited else as_sent(packed.call, options.preparation)
         packing = time.perf_counter() - packing
         shown_args = recorded(arguments if arguments is not None else named_arguments(function, args, kwargs))
@@ -481,10 +479,7 @@ def command_name(words: Sequence[str]) -> str:
 
 def command_arguments(words: Sequence[str], cwd: str | None) -> dict[str, Any]:
     """The command as it is recorded, its secrets hidden."""
-    made: dict[str, Any] = {"command": redact_command(words)}
-    if cwd is not None:
-        made["cwd"] = cwd
-    return made
+    return {"command": redact_command(words), **({} if cwd is None else {"cwd": cwd})}
 
 
 def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | None) -> CommandOutput:

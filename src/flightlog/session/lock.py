@@ -98,27 +98,25 @@ def compare_locks(before: Lock, after: Lock) -> list[Difference]:
     """What differs, in words; nothing where nothing does. What is unknown on one side is not called
     different.
     """
-    return list(_differences(before, after))
-
-
-def _differences(before: Lock, after: Lock) -> Iterator[Difference]:
+    found = []
+    old, new = before.manifest_sha256[:12], after.manifest_sha256[:12]
     if before.manifest_sha256 != after.manifest_sha256:
-        old, new = before.manifest_sha256[:12], after.manifest_sha256[:12]
-        yield Difference("manifest", "", old, new, f"the manifest changed: {old} then, {new} now")
+        found.append(Difference("manifest", "", old, new, f"the manifest changed: {old} then, {new} now"))
     if before.python != after.python:
         sentence = f"Python was {before.python} and is {after.python}"
-        yield Difference("python", "", before.python, after.python, sentence)
+        found.append(Difference("python", "", before.python, after.python, sentence))
     if before.packages is not None and after.packages is not None:
-        yield from _packages(before.packages, after.packages)
-    yield from _git(before, after)
+        found += _packages(before.packages, after.packages)
+    found += _git(before, after)
     for name in sorted(before.functions.keys() | after.functions.keys()):
-        yield from _function(name, before.functions.get(name), after.functions.get(name))
+        found += _function(name, before.functions.get(name), after.functions.get(name))
     for name in sorted(before.images.keys() | after.images.keys()):
         old_image, new_image = before.images.get(name), after.images.get(name)
         if old_image != new_image:
             none = "not named by digest"
             sentence = f"the image of component {name} was {old_image or none} and is {new_image or none}"
-            yield Difference("image", name, old_image, new_image, sentence)
+            found.append(Difference("image", name, old_image, new_image, sentence))
+    return found
 
 
 def read_lock(run: Path) -> Lock | None:

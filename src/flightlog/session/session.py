@@ -20,7 +20,6 @@ from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import read_settings
 from flightlog.engines.contract import Engine
-from flightlog.engines.execute import plain_dumps
 from flightlog.engines.program import refuse_while_main_is_imported
 from flightlog.events import ResourceRequest
 from flightlog.record.background import save_run
@@ -114,7 +113,9 @@ class Session(Displayed, RunAccess):
         is a `UsageError` or a `ManifestError`.
         """
         environ = os.environ if environ is None else environ
-        written = manifest if isinstance(manifest, Manifest) else load_manifest(_path(manifest))
+        if not isinstance(manifest, Manifest):
+            manifest = load_manifest(None if manifest is None else Path(manifest))
+        written = manifest
         self.target = pick_target(written, target, environ)
         self.manifest = pick_overlay(written, self.target, overlay, environ)
         self._contents = self.manifest.resolved(environ, self.target)
@@ -203,14 +204,13 @@ class Session(Displayed, RunAccess):
 
     def seen(self) -> SessionState:
         """How the session stands. Starts nothing and waits for nothing."""
-        run, tracker, client = self._run, self._tracker, self._client
-        recorded = run is not None and not isinstance(run, NoopRun)
-        state: Literal["not started", "open", "closed"] = "not started" if client is None else "open"
+        tracker, client = self._tracker, self._client
+        run = None if isinstance(self._run, NoopRun) else self._run
         return SessionState(
-            state="closed" if self._closed else state,
+            state="closed" if self._closed else "not started" if client is None else "open",
             project=self._contents.project.name,
-            run_id=run.run_id if run is not None and recorded else None,
-            path=run.path if run is not None and recorded else None,
+            run_id=run.run_id if run is not None else None,
+            path=run.path if run is not None else None,
             counts=tracker.counts if tracker is not None else None,
             eta=client.eta() if client is not None and not self._closed else None,
             failures=list(tracker.failures) if tracker is not None else [],
@@ -254,7 +254,9 @@ class Session(Displayed, RunAccess):
     def _open(self, run: LiveRun | None) -> None:
         contents = self._contents
         recorder = run.recorder if run is not None else None
-        next_id: Callable[[], str] = recorder.next_id if recorder is not None else _own_ids()
+        # Ids of tasks that nobody records are unique within the session.
+        own_ids = map("{:016x}".format, count(1))
+        next_id = recorder.next_id if recorder is not None else own_ids.__next__
         if self._engine is None:
             from flightlog.engines import make_engine
 
@@ -271,8 +273,7 @@ class Session(Displayed, RunAccess):
         self._engine.start(str(run.path) if run is not None else None, self._tracker)
         written = self.manifest.resolved(self._environ, self.target, raw=True)
         defaults = TaskDefaults(contents, self.manifest.path.parent, self._environ, written)
-        dumps = getattr(self._engine, "dumps", plain_dumps)
-        self._client = Client(self._tracker, run, defaults, next_id, self._progress, dumps)
+        self._client = Client(self._tracker, run, defaults, next_id, self._progress)
 
     def _run_ends(self, status: str) -> None:
         """The run ends before the session does: a signal ends the process. Every task still gets its end."""
@@ -326,16 +327,6 @@ class Session(Displayed, RunAccess):
         """
         at_prompt = hasattr(sys, "ps1")
         self.close(None if at_prompt else getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))
-
-
-def _path(given: Any) -> Path | None:
-    return None if given is None else Path(given)
-
-
-def _own_ids() -> Callable[[], str]:
-    """Ids for tasks that nobody records: unique within the session."""
-    numbers = count(1)
-    return lambda: f"{next(numbers):016x}"
 
 
 class RunDocuments:

@@ -26,7 +26,7 @@ from flightlog.core.errors import CommandError, TaskError, TaskTimeoutError, Usa
 from flightlog.core.retry import delay_s
 from flightlog.core.text import cut
 from flightlog.engines.contract import Engine, Outcome, Work
-from flightlog.engines.event_loop import Timers
+from flightlog.engines.event_loop import TimerThread
 from flightlog.engines.execute import plain_dumps
 from flightlog.events import (
     Failure,
@@ -40,7 +40,6 @@ from flightlog.events import (
     WorkerEvent,
     WorkerLost,
     WorkerRemoved,
-    usage_of,
 )
 from flightlog.record.failure import describe
 from flightlog.record.recorder import Recorder
@@ -92,6 +91,8 @@ class Task(Struct, kw_only=True, eq=False):
 
 
 _WORDS = {"lost": "WorkerLost", "timed_out": "TimeoutError"}
+_OF_OUTCOME = [name for name in TaskEnded.__struct_fields__ if name in Outcome.__struct_fields__]
+"""What the end of a task says as the outcome of its last attempt does."""
 
 
 def failed_by_itself(outcome: Outcome) -> Outcome:
@@ -226,18 +227,12 @@ def failure_event(work: Work, outcome: Outcome, error: BaseException | None) -> 
 def ended_event(task: Task, outcome: Outcome) -> TaskEnded:
     """The task is over: the one end it has."""
     facts: dict[str, Any] = {
+        **{name: getattr(outcome, name) for name in _OF_OUTCOME},
         **task.ids(),
+        **task.arguments(),
         "timestamp": outcome.ended or "",
         "attempt": task.work.attempt,
-        **task.arguments(),
-        "worker": outcome.worker,
-        "duration_s": outcome.duration_s,
-        "queue_s": outcome.queue_s,
-        **usage_of(outcome),
         "session_serialize_s": task.serialize_s,
-        "tags": outcome.tags,
-        "metrics": outcome.metrics,
-        "nonfinite": outcome.nonfinite,
     }
     if outcome.end == "completed":
         return TaskCompleted(result_bytes=outcome.result_bytes, **facts)
@@ -293,7 +288,8 @@ class Tracker:
         self.pace = TaskPace()
         self._costs = costs or WorkerCosts()
         self._engine, self._recorder, self._next_id = engine, recorder, next_id
-        self._dumps: Callable[[Any], bytes] = getattr(engine, "dumps", plain_dumps)
+        self.dumps: Callable[[Any], bytes] = getattr(engine, "dumps", plain_dumps)
+        """How calls and results are pickled for the engine's workers."""
         self._tasks: dict[str, Task] = {}
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -301,7 +297,7 @@ class Tracker:
         self._ending = 0
         self._closing: str | None = None
         self._left: list[tuple[Task, Outcome]] = []
-        self._delays = Delays()
+        self._delays = TimerThread("flightlog-retries")
 
     # --- what the client asks for
 
@@ -340,9 +336,7 @@ class Tracker:
             task = self._tasks.get(task_id)
             if task is None:
                 return False
-            waiting = task.waiting
-            if waiting:
-                self._claim(task)
+            waiting = task.waiting and self._claim(task)
         if waiting:
             self._end(task, Outcome(end="cancelled", reason=reason))
             return True
@@ -461,10 +455,11 @@ class Tracker:
 
     # --- one task's way
 
-    def _claim(self, task: Task) -> None:
-        """Under the lock: from now on nobody else ends this task."""
-        del self._tasks[task.work.task_id]
-        self._ending += 1
+    def _claim(self, task: Task) -> bool:
+        """Under the lock: whether nobody else has ended this task; from now on nobody else does."""
+        mine = self._tasks.pop(task.work.task_id, None) is not None
+        self._ending += mine
+        return mine
 
     def _dispatch(self, task: Task) -> None:
         with self._lock:
@@ -481,32 +476,27 @@ class Tracker:
     def _dependency_ended(self, task: Task, future: Future[Any]) -> None:
         failed = future.cancelled() or future.exception(0) is not None
         with self._lock:
-            if task.work.task_id not in self._tasks:
-                return
-            if failed:
-                self._claim(task)
-            else:
-                task.met += 1
-                if task.met < len(task.waits_for):
-                    return
-        if failed:
+            task.met += not failed
+            ended = failed and self._claim(task)
+            ready = task.met == len(task.waits_for) and task.work.task_id in self._tasks
+        if ended:
             self._end_with_dependency(task, future)
+        if not ready:
             return
         try:
             began = time.perf_counter()
-            results = {one.task_id: self._dumps(one.result(0)) for one in task.waits_for}
+            results = {one.task_id: self.dumps(one.result(0)) for one in task.waits_for}
             call = as_sent(task.work.call, task.preparation, results)
             task.serialize_s += time.perf_counter() - began
             task.work = replace(task.work, call=call, args_bytes=len(call))
             task.waits_for = ()
         except Exception as error:  # noqa: BLE001 - the user's own `__reduce__` runs here
             with self._lock:
-                if task.work.task_id not in self._tasks:
-                    return
-                self._claim(task)
+                mine = self._claim(task)
             why = f"{type(error).__name__}: {error}"
             text = f"a result that {task.work.task} depends on cannot be pickled: {why}"
-            self._end(task, Outcome(end="failed", error_type="DependencyFailed", error_message=text))
+            if mine:
+                self._end(task, Outcome(end="failed", error_type="DependencyFailed", error_message=text))
             return
         self._dispatch(task)
 
@@ -589,48 +579,3 @@ def _line(work: Work, outcome: Outcome) -> str:
     text = (message_of(work, outcome) or "").partition("\n")[0]
     attempts = f", attempt {work.attempt}" if work.attempt > 1 else ""
     return f"{call}{attempts}: {error_type_of(outcome)}: {text[:200]}"
-
-
-class Delays:
-    """Calls functions later, each once, in order of their times; thread-safe. A thread is started when
-    needed.
-
-    The functions must not raise and must be short. What is still waiting at `close` is never called.
-    """
-
-    def __init__(self) -> None:
-        self._timers = Timers()
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._closed = False
-
-    def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Call the function after this many seconds."""
-        with self._changed:
-            if self._closed:
-                return
-            self._timers.at(time.monotonic() + seconds, action)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="flightlog-retries", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
-    def close(self) -> None:
-        """Call nothing any more; a function that runs now is waited for."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-
-    def _run(self) -> None:
-        while not self._closed:
-            with self._changed:
-                due = self._timers.take_due(time.monotonic())
-                if not due and not self._closed:
-                    first = self._timers.first()
-                    self._changed.wait(None if first is None else first - time.monotonic())
-            for timer in due:
-                if not self._closed:
-                    timer.run()

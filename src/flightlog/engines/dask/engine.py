@@ -106,6 +106,11 @@ class DaskEngine(PooledEngine):
         self._grace_s = kill_grace_s
         super().__init__()
 
+    _run_path: str | None = None
+    _job_of: Callable[[str], str | None] | None = None
+    """Gives the batch job that a worker was started in, on the engine's thread; None if they live in no
+    jobs."""
+
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Connect to the cluster, or start it: seconds. A `UsageError` where that cannot be done.
 
@@ -118,20 +123,11 @@ class DaskEngine(PooledEngine):
 
     def _make_pool(self, run_path: str | None) -> Dispatcher:
         refuse_while_main_is_imported("an engine")
+        self._run_path = run_path
         self._backend = DaskCluster(
-            self._open,
-            run_path,
-            may_end=self._end_workers,
-            grace_s=self._grace_s,
-            job_of=self._job_finder(),
+            self._open, run_path, may_end=self._end_workers, grace_s=self._grace_s, job_of=self._job_of
         )
         return Dispatcher(self._backend, 1, self._grace_s)
-
-    def _job_finder(self) -> Callable[[str], str | None] | None:
-        """What gives the batch job that a worker was started in, on the engine's thread; None if they live in
-        no jobs.
-        """
-        return None
 
     def _open(self) -> Connection:
         if self._where["client"] is not None:
@@ -141,19 +137,17 @@ class DaskEngine(PooledEngine):
             address = address_in(self._where["scheduler_file"])
         if address is not None:
             return Connection(connect(address))
-        return self._started(self._make_cluster())
-
-    def _started(self, cluster: Any) -> Connection:
-        """A connection to a cluster that was started here; it ends with the connection, also with one that
-        fails.
-        """
+        cluster = self._cluster = self._make_cluster()
         try:
-            return Connection(connect(cluster), cluster)
+            client = connect(cluster)
+            self._scale(cluster)
+            return Connection(client, cluster)
         except BaseException:
             cluster.close(timeout=5.0)
             raise
 
     def _make_cluster(self) -> Any:
+        """A cluster that is started here, and ends with the connection to it."""
         options = dict(self._cluster_options)
         fewest, most = options.pop("min_workers"), options.pop("max_workers")
         threads = options["threads_per_worker"] = options["threads_per_worker"] or 1
@@ -161,9 +155,11 @@ class DaskEngine(PooledEngine):
             adapts = fewest is not None or most is not None
             options["n_workers"] = (fewest or 0) if adapts else max(1, usable_cpus() // threads)
         options["memory_limit"] = options.pop("memory_limit_bytes")
-        cluster = local_cluster(options)
-        adapt(cluster, fewest, most)
-        return cluster
+        return local_cluster(options)
+
+    def _scale(self, cluster: Any) -> None:
+        """Let a cluster that was started here have the workers it is to have."""
+        adapt(cluster, self._cluster_options["min_workers"], self._cluster_options["max_workers"])
 
 
 def _in_event_loop() -> bool:
@@ -432,11 +428,8 @@ class DaskCluster(ClusterBackend):
     def _end_overdue(self, attempt: Attempt) -> None:
         """Report an attempt that ran over its time, if it is not known to have ended."""
         if attempt.serial in self._overdue:
-            self._judge_overdue(attempt)
+            self._dispatcher.attempts.judge(attempt, "timed_out", attempt.overrun)
             self._lose(attempt, ExitReason(attempt.overrun))
-
-    def _judge_overdue(self, attempt: Attempt) -> None:
-        self._dispatcher.attempts.judge(attempt, "timed_out", attempt.overrun)
 
     def release(self, attempt: Attempt) -> None:
         """Dask has an attempt no more; it forgets the task with its future."""
@@ -507,7 +500,7 @@ class DaskCluster(ClusterBackend):
                 self._dispatcher.attempts.put_back(attempt)  # its function was never called
                 continue
             if attempt.serial in self._overdue and worker in self._roster.ended:
-                self._judge_overdue(attempt)
+                self._dispatcher.attempts.judge(attempt, "timed_out", attempt.overrun)
             attempt.worker, reason = worker, why.reason
             if attempt.begun is None and began is None:
                 reason = f"{reason}; whether the task had begun is not known"

@@ -9,7 +9,6 @@ import os
 import threading
 from collections.abc import Awaitable, Generator, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flightlog.core.errors import UsageError
@@ -116,9 +115,7 @@ class Watched:
             log.warning("the first tasks may be missed: an asynchronous client is watched with `async with`")
         return self.run
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         left = self.close(error)
         if left is not None:
             self._ending = asyncio.ensure_future(left)
@@ -127,9 +124,7 @@ class Watched:
         await self
         return self.run
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         left = self.close(error)
         if left is not None:
             await left

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -288,7 +288,7 @@ class Lives:
                 )
 
             self._workers.defer(worker, lost)
-        elif is_given_up(stimulus):
+        elif meaning_of(stimulus, _GIVEN_UP):
             return  # its end follows
         else:
             why = f"Dask: {plain_stimulus(stimulus)}"
@@ -300,7 +300,8 @@ class Lives:
         life, spent = self._end(key, None), Steps(None, None)
         spent.compute_s = since(life.started, at)
         facts = self._ended_facts(life, spent)
-        yield TaskCancelled(timestamp=self._iso(at), reason=why_forgotten(stimulus), **facts)
+        why = meaning_of(stimulus, _GIVEN_UP) or f"Dask: {plain_stimulus(stimulus)}"
+        yield TaskCancelled(timestamp=self._iso(at), reason=why, **facts)
 
     def _failed(self, message: m.Message) -> Iterable[Event]:
         self._failures[message[3]] = message
@@ -486,20 +487,17 @@ def plain_stimulus(stimulus: str) -> str:
     return _STAMP.sub("", stimulus) or "unknown"
 
 
-def is_given_up(stimulus: str) -> bool:
-    """Whether a task that is released for this will not be retried."""
-    return stimulus.startswith(("cancel-key", "client-releases", "remove-client"))
+_GIVEN_UP = {
+    "cancel-key": "cancelled by the client",
+    "client-releases": "released: nobody wanted its result any more",
+    "remove-client": "its client went away",
+}
+"""Why tasks are released that will not be retried."""
 
 
-def why_forgotten(stimulus: str) -> str:
-    """Why a task ended before it was done."""
-    if stimulus.startswith("cancel-key"):
-        return "cancelled by the client"
-    if stimulus.startswith("client-releases"):
-        return "released: nobody wanted its result any more"
-    if stimulus.startswith("remove-client"):
-        return "its client went away"
-    return f"Dask: {plain_stimulus(stimulus)}"
+def meaning_of(stimulus: str, meanings: Mapping[str, str]) -> str | None:
+    """What a stimulus means, by how it begins; None where that is not among the known ones."""
+    return next((text for start, text in meanings.items() if stimulus.startswith(start)), None)
 
 
 def since(earlier: float | None, later: float | None) -> float | None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from flightlog.core.units import format_bytes
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.watched_tasks import bound, plain_stimulus
+from flightlog.engines.dask.watched_tasks import bound, meaning_of, plain_stimulus
 from flightlog.engines.execute import Started
 from flightlog.engines.limits import DaskLimits
 from flightlog.engines.processes import ExitReason
@@ -192,9 +192,8 @@ class Workers:
     def _added(self, message: m.Message) -> list[Event]:
         _, at, address, host, nthreads, memory_bytes, gpus = message
         if address not in self._workers:  # one that came back at an old address has not died yet
-            self._gone.pop(address, None)
-            self._nannies.pop(address, None)
-            self._over_limit.pop(address, None)
+            for known in (self._gone, self._nannies, self._over_limit):
+                known.pop(address, None)
         worker = self._workers.setdefault(address, _ObservedWorker(address, at))
         worker.since = min(worker.since, at)
         worker.nthreads, worker.memory_bytes, worker.gpus = nthreads, memory_bytes, gpus
@@ -228,7 +227,7 @@ class Workers:
         worker = self._workers.pop(address)
         events = self._introduce(worker)
         plain = plain_stimulus(stimulus)
-        meaning = next((text for start, text in _STIMULI.items() if plain.startswith(start)), None)
+        meaning = meaning_of(plain, _STIMULI)
         self._gone[address] = f"Dask: {plain}" + (f" ({meaning})" if meaning else "")
         bound(self._gone, DaskLimits.max_remembered_workers)
         self._speaker = {host: who for host, who in self._speaker.items() if who != address}

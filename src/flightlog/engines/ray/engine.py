@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +24,7 @@ from flightlog.engines.attempts import CLOSED, NOWHERE, Attempt
 from flightlog.engines.contract import Outcome, PooledEngine, Resources, WorkerView, check_counts
 from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
 from flightlog.engines.limits import RayLimits
+from flightlog.engines.options import RayOptions
 from flightlog.engines.processes import (
     ExitReason,
     WatchedProcess,
@@ -45,7 +46,7 @@ from flightlog.events import WorkerLaunched, WorkerReady
 from flightlog.record.clock import Clock
 from flightlog.samplers.cgroup import OomKills
 
-NO_REPORTS_HOME = {"RAY_USAGE_STATS_ENABLED": "0"}
+NO_REPORTS = "RAY_USAGE_STATS_ENABLED"
 
 
 class RayEngine(PooledEngine):
@@ -65,29 +66,21 @@ class RayEngine(PooledEngine):
     cancelled while it runs, is ended with its process and, on this host, the processes below it: SIGTERM, and
     SIGKILL after `kill_grace_s` seconds. No task is tried twice by Ray itself.
 
-    `log_to_driver` shows here what tasks print. Notices of Ray's own are kept from this program's output.
+    `log_to_driver` shows here what tasks print, unless it is false. Notices of Ray's own are kept from this
+    program's output. All `options` are fields of `RayOptions`.
     """
 
+    options: ClassVar[type[Struct]] = RayOptions
+    """What it takes by name, beside its own arguments."""
     dumps = staticmethod(dumps)
     """How calls are pickled for its workers, which do not import the program."""
 
     def __init__(
         self,
         *,
-        address: str | None = None,
-        namespace: str | None = None,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        object_store_memory_bytes: int | None = None,
-        max_workers: int | None = None,
-        cpus_per_task: float = 1.0,
-        gpus_per_task: float = 0.0,
-        env_vars: Mapping[str, str] | None = None,
-        working_dir: str | None = None,
-        include_dashboard: bool = False,
-        log_to_driver: bool = True,
         kill_grace_s: float = 2.0,
         components: Mapping[str, Resources] | None = None,
+        **options: Any,
     ) -> None:
         try:
             import ray
@@ -96,43 +89,38 @@ class RayEngine(PooledEngine):
                 f"the provider 'ray' needs Ray, which cannot be imported here ({error}): pip install "
                 "'flightlog[ray]'"
             ) from error
-        if address is not None:
-            check_form(address)
-        check_counts(max_workers=max_workers, num_cpus=num_cpus)
-        given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "object_store_memory": object_store_memory_bytes}
-        if address is not None and any(value is not None for value in given.values()):
-            names = [name for name, value in given.items() if value is not None]
-            verb = "is" if len(names) == 1 else "are"
+        given = self._given = RayOptions(**options)
+        if given.address is not None:
+            check_form(given.address)
+        check_counts(max_workers=given.max_workers, num_cpus=given.num_cpus)
+        self._started_with = _said(
+            num_cpus=given.num_cpus,
+            num_gpus=given.num_gpus,
+            object_store_memory=given.object_store_memory_bytes,
+        )
+        if given.address is not None and self._started_with:
+            verb = "is" if len(self._started_with) == 1 else "are"
             raise UsageError(
-                f"{', '.join(names)} {verb} for a Ray that is started here, and there is an address, "
-                f"{address!r}"
+                f"{', '.join(self._started_with)} {verb} for a Ray that is started here, and there is an "
+                f"address, {given.address!r}"
             )
-        environment: dict[str, Any] = {"env_vars": dict(env_vars)} if env_vars else {}
-        if working_dir is not None:
-            environment["working_dir"] = working_dir
-        self._ray = ray
-        self._address, self._namespace = address, namespace
-        self._started_with = {
-            **{name: value for name, value in given.items() if value is not None},
-            "include_dashboard": include_dashboard,
-        }
-        self._log_to_driver, self._grace_s = log_to_driver, kill_grace_s
-        self._max_workers = max_workers
-        options: dict[str, Any] = {"num_cpus": cpus_per_task, "num_gpus": gpus_per_task}
-        if environment:
-            options["runtime_env"] = environment
-        self._options = RayOptionsOf(options, components or {})
+        environment = _said(env_vars=dict(given.env_vars) or None, working_dir=given.working_dir)
+        common = _said(
+            num_cpus=given.cpus_per_task, num_gpus=given.gpus_per_task, runtime_env=environment or None
+        )
+        self._options = RayOptionsOf(common, components or {})
+        self._ray, self._grace_s = ray, kill_grace_s
         super().__init__()
-        self._connection: Hush | None = None
+        self._connection: ExitStack | None = None
         """There while a connection is that this engine has made."""
 
     def _make_pool(self, run_path: str | None) -> Dispatcher:
         """Connect to Ray, or start it; seconds where it is started."""
         refuse_while_main_is_imported("an engine")
-        began = time.time()
+        began, given = time.time(), self._given
         if not self._ray.is_initialized():
             self._connect()
-        limits, far = (self._max_workers, self._options, self._grace_s), self._address is not None
+        limits, far = (given.max_workers, self._options, self._grace_s), given.address is not None
         return Dispatcher(RayCluster(self._ray, *limits, run_path, began, far), 1, self._grace_s)
 
     def _closed(self) -> None:
@@ -141,58 +129,71 @@ class RayEngine(PooledEngine):
             connection, self._connection = self._connection, None
         if connection is not None:
             self._ray.shutdown()
-            connection.end()
+            connection.close()
 
     def _connect(self) -> None:
+        given, here = self._given, self._given.address is None
         options: dict[str, Any] = {
-            "namespace": self._namespace,
-            "log_to_driver": self._log_to_driver,
+            "address": given.address or "local",
+            "namespace": given.namespace,
+            "log_to_driver": given.log_to_driver is not False,
             "configure_logging": False,
         }
-        if self._address is None:
-            options |= {"address": "local", **self._started_with}
+        if given.address is None:
+            options |= {**self._started_with, "include_dashboard": bool(given.include_dashboard)}
         else:
-            check_answer(self._address)
-            options["address"] = self._address
-        hush = Hush()
-        try:
-            with (
-                no_notices(self._ray),
-                _environment(NO_REPORTS_HOME if self._address is None else {}),
-                _own_sigterm(),
-            ):
+            check_answer(given.address)
+        with ExitStack() as connection, no_notices(self._ray), _no_usage_reports(here), _own_sigterm():
+            connection.enter_context(_errors_alone())
+            try:
                 self._ray.init(**options)
-        except (ConnectionError, OSError, ValueError, RuntimeError) as error:
-            hush.end()
-            here = self._address is None
-            what = "no Ray could be started here" if here else f"no Ray answers at {self._address}"
-            raise UsageError(f"{what}: {error}") from None  # it says all that Ray says
-        self._connection = hush
+            except (ConnectionError, OSError, ValueError, RuntimeError) as error:
+                what = "no Ray could be started here" if here else f"no Ray answers at {given.address}"
+                raise UsageError(f"{what}: {error}") from None  # it says all that Ray says
+            self._connection = connection.pop_all()
+
+
+def _said(**options: Any) -> dict[str, Any]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables for the processes that Ray starts, where nobody has set them; gone afterwards."""
-    new = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(new)
+def _no_usage_reports(wanted: bool) -> Iterator[None]:
+    """Have processes that Ray starts inside report to nobody, if that is wanted and nobody has said
+    otherwise.
+    """
+    if not wanted or NO_REPORTS in os.environ:
+        yield
+        return
+    os.environ[NO_REPORTS] = "0"
     try:
         yield
     finally:
-        for name in new:
-            os.environ.pop(name, None)
+        os.environ.pop(NO_REPORTS, None)
 
 
 @contextmanager
 def _own_sigterm() -> Iterator[None]:
     """Keep the program's way of taking SIGTERM, which Ray replaces by its own."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _errors_alone() -> Iterator[None]:
+    """Ray's logger without what is below an error meanwhile: Ray writes to stderr by itself."""
+    logger = logging.getLogger("ray")
+    level = logger.level
+    logger.setLevel(max(level, logging.ERROR))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 log = logging.getLogger("flightlog")
@@ -215,19 +216,6 @@ class QuietSubscriber:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._subscriber, name)
-
-
-class Hush:
-    """Ray's logger without what is below an error, until `end`: Ray writes to stderr by itself."""
-
-    def __init__(self) -> None:
-        self._logger = logging.getLogger("ray")
-        self._level = self._logger.level
-        self._logger.setLevel(max(self._level, logging.ERROR))
-
-    def end(self) -> None:
-        """The logger as it was."""
-        self._logger.setLevel(self._level)
 
 
 @contextmanager
@@ -582,8 +570,11 @@ class RayOptionsOf:
     """The options of Ray tasks: what is the same for all, and what the components of a manifest ask for."""
 
     def __init__(self, common: Mapping[str, Any], components: Mapping[str, Resources]) -> None:
-        self._common = {"num_cpus": 1, **common, "max_retries": 0}
-        self._asked = {name: _asked(resources) for name, resources in components.items()}
+        self._common = {"num_cpus": 1.0, "num_gpus": 0.0, **common, "max_retries": 0}
+        self._asked = {
+            name: _said(num_cpus=one.cpus, num_gpus=one.gpus, memory=one.memory_bytes)
+            for name, one in components.items()
+        }
 
     def of(self, component: str | None) -> dict[str, Any]:
         """The options of a task of this component; None is one that has none."""
@@ -607,11 +598,6 @@ def _in_words(name: str, value: float) -> str:
     if name == "memory":
         return f"{format_bytes(value)} of memory"
     return f"{value:g} {name}{'' if value == 1 else 's'}"
-
-
-def _asked(resources: Resources) -> dict[str, Any]:
-    given = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "memory": resources.memory_bytes}
-    return {key: value for key, value in given.items() if value is not None}
 
 
 class RayWorkerInfo(Struct, frozen=True, kw_only=True):

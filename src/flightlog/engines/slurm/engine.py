@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import dask_jobqueue  # noqa: F401 - what this engine needs: without it, it is s
 from msgspec import structs
 
 from flightlog.core.errors import FlightlogError, UsageError
-from flightlog.engines.contract import Reports, Resources
-from flightlog.engines.dask.cluster import Connection, adapt, connect, steady
+from flightlog.engines.contract import Resources
+from flightlog.engines.dask.cluster import adapt, steady
 from flightlog.engines.dask.engine import DaskEngine
 from flightlog.engines.limits import EngineLimits
 from flightlog.engines.options import SlurmOptions
@@ -60,7 +60,6 @@ class SlurmEngine(DaskEngine):
         asked = structs.replace(needed, **{name: value for name, value in said.items() if value is not None})
         self._bounds = (given.n_workers, given.min_workers, given.max_workers)
         self._log_directory = given.log_directory
-        self._run_path: str | None = None
         self._jobs: dict[str, None] = {}
         directives = {name: getattr(given, name) for name in ("qos", "constraint", "reservation")}
         self._options = job_options(
@@ -75,11 +74,6 @@ class SlurmEngine(DaskEngine):
             "job_script_prologue": list(given.job_script_prologue),
         }
 
-    def start(self, run_path: str | None, reports: Reports) -> None:
-        """Start the scheduler here, and submit the jobs. A `UsageError` where Slurm takes none."""
-        self._run_path = run_path
-        super().start(run_path, reports)
-
     def close(self, timeout_s: float = 10.0) -> None:
         """End the jobs; then merge into the run what Slurm's accounting says of them."""
         pool = getattr(self, "_pool", None)
@@ -91,19 +85,12 @@ class SlurmEngine(DaskEngine):
         if first and self._jobs and self._run_path is not None:
             self._account(self._run_path)
 
-    def _open(self) -> Connection:
-        cluster = self._cluster = self._make_cluster()
-        try:
-            client = connect(cluster)
-            wanted, fewest, most = self._bounds
-            if fewest is None and most is None:
-                cluster.scale(n=wanted or 1)
-            else:
-                adapt(cluster, fewest if fewest is not None else wanted, most)
-        except BaseException:
-            cluster.close(timeout=5.0)
-            raise
-        return Connection(client, cluster)
+    def _scale(self, cluster: Any) -> None:
+        wanted, fewest, most = self._bounds
+        if fewest is None and most is None:
+            cluster.scale(n=wanted or 1)
+        else:
+            adapt(cluster, fewest if fewest is not None else wanted, most)
 
     def _make_cluster(self) -> Any:
         from dask_jobqueue.slurm import SLURMCluster
@@ -120,9 +107,6 @@ class SlurmEngine(DaskEngine):
             )
         except (OSError, RuntimeError, ValueError, TypeError) as error:
             raise UsageError(f"no Dask cluster on Slurm can be started: {error}") from error
-
-    def _job_finder(self) -> Callable[[str], str | None]:
-        return self._job_of
 
     def _job_of(self, worker: str) -> str | None:
         """By the name that the cluster gave the worker: that of its job, with a number where a job holds

@@ -347,17 +347,14 @@ class KnownRun(Struct):
     """Of each task that a job names, one event: the end, where it is recorded."""
     ended: set[str] = field(default_factory=set)
     """Of the tasks that a job names, those whose end is recorded."""
-    _by_number: dict[str, list[JobStarted]] | None = None
+    by_number: dict[str, list[JobStarted]] = field(default_factory=dict)
+    """`jobs` by the number of each."""
 
     def bound_to(self, raw_id: str, cluster: str | None) -> list[JobStarted]:
         """The processes that found themselves in a job, each once."""
-        if self._by_number is None:
-            self._by_number = {}
-            for job in self.jobs:
-                self._by_number.setdefault(job.raw_job_id or job.job_id, []).append(job)
         found = {
             (job.worker, job.task_id): job
-            for job in self._by_number.get(raw_id, ())
+            for job in self.by_number.get(raw_id, ())
             if job.cluster is None or cluster is None or job.cluster == cluster
         }
         return list(found.values())
@@ -373,6 +370,7 @@ def read_known(run: Run) -> KnownRun:
     for event in run.events("jobs"):
         if isinstance(event, JobStarted):
             known.jobs.append(event)
+            known.by_number.setdefault(event.raw_job_id or event.job_id, []).append(event)
         elif isinstance(event, JobAccounted):
             known.accounted[event.raw_job_id or event.job_id, event.started] = event
     for event in run.events("workers"):

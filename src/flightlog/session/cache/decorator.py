@@ -56,11 +56,9 @@ class Cacheable(Protocol):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result: kept, or computed now."""
-        ...
 
     def cache_key(self, *args: Any, **kwargs: Any) -> str:
         """The key of a call, 64 hex digits; a `UsageError` where an argument has no value that lasts."""
-        ...
 
 
 @overload
