@@ -254,14 +254,12 @@ def _reset_peak(proc: Path) -> bool:
     try:
         # Never kept: it must not come to mean another file.
         fd = os.open(f"{proc}/self/clear_refs", os.O_WRONLY)
+        try:
+            return os.write(fd, b"5") == 1
+        finally:
+            os.close(fd)
     except OSError:
         return False
-    try:
-        return os.write(fd, b"5") == 1
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
 
 
 def _leave_forked(error: BaseException | None) -> NoReturn:

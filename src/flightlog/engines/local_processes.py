@@ -272,9 +272,7 @@ class WorkerProcess(DispatchedWorker):
         if not self._tells_exit_code():
             try:
                 os.kill(self.pid, 0)
-            except ProcessLookupError:
-                return True
-            except PermissionError:  # another process has its number
+            except (ProcessLookupError, PermissionError):  # or another process has its number
                 return True
             return self.force != "no" and (self._seen is None or not is_running(self._seen))
         return self.process.exitcode is not None

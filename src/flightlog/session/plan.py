@@ -269,16 +269,12 @@ def explain(manifest: Manifest, target: str, environ: Mapping[str, str]) -> Expl
         for path, node in chosen.tree.leaves()
         if path and path[0] != "overlays" and node.value is not None
     ]
-    changes = tuple(
-        replace(change, before=_safe(change.before, change.path), after=_safe(change.after, change.path))
-        for change in chosen.changes
-    )
-    return Explanation(name=manifest.name, changes=changes, origins=tuple(origins))
-
-
-def _safe(text: str | None, path: str) -> str | None:
-    found: str | None = None if text is None else storable(text, path.rpartition(".")[2])
-    return found
+    changes = []
+    for change in chosen.changes:
+        key = change.path.rpartition(".")[2]
+        before, after = storable(change.before, key), storable(change.after, key)
+        changes.append(replace(change, before=before, after=after))
+    return Explanation(name=manifest.name, changes=tuple(changes), origins=tuple(origins))
 
 
 class TaskHistory(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import mmap
 import os
 import re
@@ -78,6 +77,7 @@ class WorkerNotes(Struct, array_like=True):
 encode = msgspec.msgpack.Encoder().encode
 decode_notes = msgspec.msgpack.Decoder(WorkerNotes).decode
 _decode_order = msgspec.msgpack.Decoder(DaskOrder).decode
+_decode_started = msgspec.msgpack.Decoder(Started).decode
 
 
 async def run_attempt(order: bytes) -> bytes | None:
@@ -277,8 +277,8 @@ async def _end_this_process(grace_s: float) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-_SLOT = struct.Struct("<Qqd32s")
-"""The attempt's number, 0 where the slot is free; then when it began. NaN is an unknown wait."""
+_SLOT = struct.Struct("<Q64p")
+"""The attempt's number, 0 where the slot is free; then when it began, as `Started` is encoded."""
 _SERIAL = struct.Struct("<Q")
 
 
@@ -302,10 +302,8 @@ class BeganFile:
             if self._map is None or not self._free:
                 return
             slot = self._slots[serial] = self._free.pop()
-            waited = float("nan") if started.queue_s is None else started.queue_s
             at = slot * _SLOT.size
-            body = _SLOT.pack(0, started.monotonic_ns, waited, started.timestamp.encode())
-            self._map[at : at + _SLOT.size] = body
+            self._map[at : at + _SLOT.size] = _SLOT.pack(0, encode(started))
             self._map[at : at + _SERIAL.size] = _SERIAL.pack(serial)
 
     def end(self, serial: int) -> None:
@@ -339,14 +337,8 @@ def read_began(engine: str, worker: str, folder: Path | None = None) -> dict[int
         path.unlink()
     except OSError:
         return {}
-    found = {}
-    for serial, monotonic_ns, waited, text in _SLOT.iter_unpack(
-        content[: len(content) // _SLOT.size * _SLOT.size]
-    ):
-        if serial:
-            timestamp = text.rstrip(b"\0").decode(errors="replace")
-            found[serial] = Started(timestamp, monotonic_ns, None if math.isnan(waited) else waited)
-    return found
+    noted = _SLOT.iter_unpack(content[: len(content) // _SLOT.size * _SLOT.size])
+    return {serial: _decode_started(started) for serial, started in noted if serial}
 
 
 def forget_began(engine: str, folder: Path | None = None) -> None:

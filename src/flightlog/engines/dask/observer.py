@@ -96,7 +96,8 @@ class ClusterObserver:
         self._lost: dict[str, list[str]] = {}
         """Keys of an engine's attempts that went with their worker, and wait for how that ended."""
         self._messages = Arrivals(client, down, self._arrived.put)
-        self._chunks = Arrivals(client, parcels, self._take_chunk)
+        take_chunk = (lambda _chunk: None) if self._receiver is None else self._receiver.take
+        self._chunks = Arrivals(client, parcels, take_chunk)
         self._status = self._reason = ""
         self._stopping = threading.Lock()
         self.stopped = threading.Event()
@@ -206,10 +207,6 @@ class ClusterObserver:
             if self._client.status != "running":
                 return  # nothing would come
             await asyncio.sleep(0.01)
-
-    def _take_chunk(self, chunk: bytes) -> None:
-        if self._receiver is not None:
-            self._receiver.take(chunk)
 
     # --- on the observer's own thread
 

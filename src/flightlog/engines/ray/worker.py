@@ -502,17 +502,14 @@ class Mailbox:
         self._attending -= 1
         self._changed.set()
 
-    async def dismiss(self, timeout_s: float) -> bool:
-        """Tell all workers that it is over, and wait until each has left; whether all did in time."""
+    async def dismiss(self, timeout_s: float) -> None:
+        """Tell all workers that it is over, and wait until each has left, so long at most."""
         self._over.set()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._attending > 0:
                     self._changed.clear()
                     await self._changed.wait()
-        except TimeoutError:
-            return False
-        return True
 
     async def rest(self) -> list[tuple[bytes, bytes]]:
         """What nobody has taken."""
