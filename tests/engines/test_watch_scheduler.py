@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from distributed.scheduler import TaskState
 
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.scheduler_plugin import Arguments, EngineWatch, SchedulerWatch
+from flightlog.engines.dask.scheduler_plugin import EngineWatch, SchedulerWatch, arguments_of
 from flightlog.engines.limits import DaskLimits
 
 
@@ -183,11 +183,11 @@ def test_arguments_are_named_and_bounded_and_what_is_large_is_named_by_type():
         pass
 
     spec = SimpleNamespace(func=function, args=(1, "n" * 300, 2**70, [1]), kwargs={"flag": True})
-    assert Arguments().of(spec) == {
+    assert arguments_of(spec, {}) == {
         "x": 1,
         "name": "n" * DaskLimits.max_argument_characters + "…",
         "2": str(2**70),
         "3": "<list>",
         "flag": True,
     }
-    assert Arguments().of(SimpleNamespace()) is None
+    assert arguments_of(SimpleNamespace(), {}) is None

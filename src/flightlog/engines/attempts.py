@@ -197,12 +197,6 @@ class AttemptRegistry:
         self._tell(self._reports.ended, attempt.work.task_id, attempt.work.attempt, outcome)
         return True
 
-    def fail(self, attempt: Attempt, error: Exception, why: str) -> None:
-        """End an attempt that could not be handed to a worker."""
-        self.end(
-            attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=f"{why}: {error}")
-        )
-
     def lose(
         self, attempt: Attempt, death: ExitReason, home: Home = NOWHERE, at_ns: int | None = None
     ) -> None:

@@ -74,6 +74,11 @@ class Outcome(Usage, kw_only=True):
     nonfinite: dict[str, str] = {}
 
 
+def refused(error: BaseException, why: str) -> Outcome:
+    """The outcome of an attempt that could not even begin."""
+    return Outcome(end="failed", error_type=type(error).__name__, error_message=f"{why}: {error}")
+
+
 class WorkerView(Struct, frozen=True, kw_only=True):
     """A worker as its engine sees it now."""
 

@@ -20,7 +20,7 @@ import msgspec
 
 from flightlog.core.retry import delay_s
 from flightlog.engines.attempts import CLOSED, NOWHERE, STUCK, Attempt, AttemptRegistry, Home
-from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
+from flightlog.engines.contract import Outcome, Reports, Work, WorkerView, refused
 from flightlog.engines.event_loop import EventLoop, Timer
 from flightlog.engines.execute import Started
 from flightlog.engines.limits import EngineLimits
@@ -449,7 +449,7 @@ class Dispatcher:
         # One attempt that cannot travel must not hold up the others.
         except Exception as error:  # noqa: BLE001
             self.release(attempt)
-            self.attempts.fail(attempt, error, worker.refuses)
+            self.attempts.end(attempt, refused(error, worker.refuses))
         self.review(worker)
 
     def launch(self) -> None:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from flightlog.core.errors import CommandError, TaskError, TaskTimeoutError, UsageError
 from flightlog.core.retry import delay_s
 from flightlog.core.text import cut
-from flightlog.engines.contract import Engine, Outcome, Work
+from flightlog.engines.contract import Engine, Outcome, Work, refused
 from flightlog.engines.event_loop import TimerThread
 from flightlog.engines.execute import plain_dumps
 from flightlog.events import (
@@ -469,9 +469,7 @@ class Tracker:
         try:
             self._engine.submit(task.work)
         except Exception as error:  # noqa: BLE001 - an engine that refuses a task has failed it
-            text = f"the engine refused it: {error}"
-            failed = Outcome(end="failed", error_type=type(error).__name__, error_message=text)
-            self.ended(task.work.task_id, task.work.attempt, failed)
+            self.ended(task.work.task_id, task.work.attempt, refused(error, "the engine refused it"))
 
     def _dependency_ended(self, task: Task, future: Future[Any]) -> None:
         failed = future.cancelled() or future.exception(0) is not None

@@ -26,7 +26,7 @@ import msgspec
 from flightlog.core.errors import UsageError
 from flightlog.engines import program
 from flightlog.engines.attempts import CLOSED, STUCK, Attempt
-from flightlog.engines.contract import Outcome, PooledEngine, Reports, WorkerView
+from flightlog.engines.contract import Outcome, PooledEngine, Reports, WorkerView, refused
 from flightlog.engines.dask import attempt as on_worker
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.cluster import Connection, adapt, address_in, connect, local_cluster, scheduler_of
@@ -480,8 +480,7 @@ class DaskCluster(ClusterBackend):
 
     def _refuse(self, attempt: Attempt, error: BaseException) -> None:
         if not attempt.over:
-            text = f"Dask could not run it: {error}"
-            self.end(attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=text))
+            self.end(attempt, refused(error, "Dask could not run it"))
 
     def _on_lost(self, worker: str, keys: list[str], death: WorkerDeath, at_ns: int) -> None:
         """A worker ended: what it had not begun is handed out again, the rest is lost."""

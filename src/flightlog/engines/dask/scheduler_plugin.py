@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -90,7 +91,7 @@ class SchedulerWatch(SchedulerPlugin):
         if client != self._client and not self._is_from_my_task(scheduler, client):
             return
         now, mine = time(), self._mine
-        arguments = Arguments()
+        names: dict[int, list[str]] = {}
         new: list[tuple[Any, ...]] = []
         for key in tasks:
             if key in mine:
@@ -101,7 +102,7 @@ class SchedulerWatch(SchedulerPlugin):
             mine[key] = 1 if task.state == "processing" else 0
             task.annotations = {**(task.annotations or {}), self.name: 1}
             depends_on = [m.text_of_key(other.key) for other in task.dependencies] or None
-            new.append((m.text_of_key(key), depends_on, arguments.of(task.run_spec)))
+            new.append((m.text_of_key(key), depends_on, arguments_of(task.run_spec, names)))
         by = stimulus_id.rpartition("-by-")[2] if "-by-" in stimulus_id else None
         count = DaskLimits.max_tasks_per_message  # a large graph is many messages, so that parcels stay small
         for first in range(0, len(new), count):
@@ -293,40 +294,29 @@ _PLAIN: frozenset[Any] = frozenset({int, float, bool, str, type(None)})
 _BIG = 1 << 63
 
 
-class Arguments:
-    """Reads the arguments of the tasks of one graph; the names of a function's parameters are looked up
-    once.
+def arguments_of(spec: Any, known: dict[int, list[str]]) -> dict[str, Any] | None:
+    """Arguments by name; None where nothing can be said. What is no number or short text is named by its
+    type.
+
+    `known` are the names of parameters, by the identity of the function: those of a graph are looked up once.
     """
-
-    def __init__(self) -> None:
-        self._names: dict[int, tuple[str, ...]] = {}
-
-    def of(self, spec: Any) -> dict[str, Any] | None:
-        """Arguments by name; None where nothing can be said. What is no number or short text is named by its
-        type.
-        """
-        args, kwargs = getattr(spec, "args", None), getattr(spec, "kwargs", None)
-        if not isinstance(args, tuple) or not isinstance(kwargs, dict) or not (args or kwargs):
-            return None
-        names = self._parameters(getattr(spec, "func", None))
-        found: dict[str, Any] = {}
-        for number, value in enumerate(args[: DaskLimits.max_arguments]):
-            found[names[number] if number < len(names) else str(number)] = _glimpse(value)
-        for name, value in list(kwargs.items())[: DaskLimits.max_arguments]:
-            found[str(name)] = _glimpse(value)
-        return found
-
-    def _parameters(self, function: Any) -> tuple[str, ...]:
-        known = self._names.get(id(function))
-        if known is None:
-            try:
-                kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-                parameters = inspect.signature(function).parameters.values()
-                known = tuple(one.name for one in parameters if one.kind in kinds)
-            except (TypeError, ValueError):
-                known = ()
-            self._names[id(function)] = known
-        return known
+    args, kwargs = getattr(spec, "args", None), getattr(spec, "kwargs", None)
+    if not isinstance(args, tuple) or not isinstance(kwargs, dict) or not (args or kwargs):
+        return None
+    function: Any = getattr(spec, "func", None)
+    if id(function) not in known:
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        known[id(function)] = []
+        with suppress(TypeError, ValueError):
+            parameters = inspect.signature(function).parameters.values()
+            known[id(function)] = [one.name for one in parameters if one.kind in kinds]
+    names = known[id(function)]
+    found: dict[str, Any] = {}
+    for number, value in enumerate(args[: DaskLimits.max_arguments]):
+        found[names[number] if number < len(names) else str(number)] = _glimpse(value)
+    for name, value in list(kwargs.items())[: DaskLimits.max_arguments]:
+        found[str(name)] = _glimpse(value)
+    return found
 
 
 def _glimpse(value: Any) -> Any:
