@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -16,7 +18,8 @@ from flightlog.events import (
 from flightlog.events.codec import encode_line
 from flightlog.events.columns import columns, projection
 from flightlog.store.limits import StoreLimits
-from flightlog.store.tables.parquet import write_snapshot
+from flightlog.store.run import Run
+from flightlog.store.tables.parquet import snapshot_run, write_rows
 
 AT = "2026-05-20T03:52:00.123456Z"
 TASKS = [
@@ -43,6 +46,23 @@ TASKS = [
         metrics={"loss": 0.5},
     ),
 ]
+
+
+def write_snapshot(files: dict[str, list[Path]], folder: Path) -> dict[str, int]:
+    """Snapshots of a run of these files of lines, put into a folder; gives the number of rows by stream."""
+    folder.mkdir(exist_ok=True)
+    run = folder / "run-20260520T035200Z-demo-a1b2c3d4"
+    run.mkdir()
+    for stream, paths in files.items():
+        for number, path in enumerate(paths, 1):
+            shutil.copyfile(path, run / (f"{stream}-{number:06d}.jsonl" if paths[1:] else f"{stream}.jsonl"))
+    made = snapshot_run(Run(run))
+    rows = {name: number for name, number in made.items() if not name.startswith("views/")}
+    for name in rows:
+        (run / "parquet" / f"{name}.parquet").replace(folder / f"{name}.parquet")
+    assert {one.name for one in (run / "parquet").iterdir()} <= {"views", "snapshot.json"}
+    shutil.rmtree(run)
+    return rows
 
 
 def rows_of(path) -> list[tuple[Any, ...]]:
@@ -257,17 +277,11 @@ def test_users_events_declared_in_part_have_the_declared_columns_and_the_found_o
     ]
 
 
-def test_a_second_snapshot_takes_the_first_one_s_place(tmp_path, tasks):
-    write_snapshot({"tasks": [tasks]}, tmp_path)
-    with tasks.open("ab") as out:
-        out.write(encode_line(TASKS[0]))
-    assert write_snapshot({"tasks": [tasks]}, tmp_path) == {"tasks": 3}
-    assert len(rows_of(tmp_path / "tasks.parquet")) == 3
-
-
-def test_a_snapshot_that_fails_leaves_the_earlier_one_and_no_litter(tmp_path, tasks):
-    write_snapshot({"tasks": [tasks]}, tmp_path / "p")
-    with pytest.raises((OSError, duckdb.Error)):
-        write_snapshot({"tasks": [tasks, tmp_path / "gone.jsonl"]}, tmp_path / "p")
-    assert [path.name for path in (tmp_path / "p").iterdir()] == ["tasks.parquet"]
-    assert rows_of(tmp_path / "p/tasks.parquet") == lines_of("tasks", tasks)
+def test_a_file_that_cannot_be_written_leaves_the_earlier_one_and_no_litter(tmp_path):
+    target = tmp_path / "rows.parquet"
+    with duckdb.connect() as connection:
+        write_rows(connection, "SELECT 1 AS n", target)
+        with pytest.raises(duckdb.Error):
+            write_rows(connection, "SELECT error('no') AS n", target)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
+    assert rows_of(target) == [(1,)]

@@ -180,10 +180,10 @@ class PlainPaths:
         return link
 
 
-# A folder called `a=b` would add a column, if it were let.
-READ = "read_json($files, format='newline_delimited', ignore_errors=true, hive_partitioning=false, {})"
-_OBJECTS = READ.format(
-    f"maximum_object_size={StoreLimits.max_line_bytes}, columns={{'line': 'JSON'}}, records=false"
+_OBJECTS = (
+    "read_json($files, format='newline_delimited', ignore_errors=true, "
+    "hive_partitioning=false, "  # a folder called `a=b` would add a column, if it were let
+    f"maximum_object_size={StoreLimits.max_line_bytes}, columns={{'line': 'JSON'}}, records=false)"
 )
 
 

@@ -17,11 +17,10 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -33,19 +32,15 @@ from flightlog.store.documents import read_document, sync_folder, write_document
 from flightlog.store.integrity import FileSum
 from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import unix_time
-from flightlog.store.read.files import find_parts, has_long_line
-from flightlog.store.read.lines import read_lines, watched
+from flightlog.store.read.files import find_parts
 from flightlog.store.tables.connection import (
-    READ,
     Executes,
     PlainPaths,
     path_text,
     plain_scratch,
-    private_connection,
     text,
-    users_table,
 )
-from flightlog.store.tables.run_tables import RunTables, open_tables, table_names
+from flightlog.store.tables.run_tables import RunTables, open_streams, open_tables, table_names
 from flightlog.store.tables.snapshots import (
     FileOrigin,
     Snapshot,
@@ -58,16 +53,12 @@ from flightlog.store.tables.snapshots import (
     statement_digest,
     write_notes,
 )
-from flightlog.store.tables.sources import Sources
 from flightlog.store.tables.views import STORED
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.store.run import Run
 
 
-_LINES = READ.format(f"maximum_object_size={StoreLimits.max_line_bytes}, columns=$columns")
 _FORMAT = (
     "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, DICTIONARY_SIZE_LIMIT 1000, "
     "WRITE_BLOOM_FILTER false, USE_TMP_FILE false)"
@@ -112,18 +103,18 @@ def snapshot_run(run: Run) -> dict[str, int]:
     rows: dict[str, int] = {}
     unnoted = 0
     try:
-        with plain_scratch() as scratch, _writer(folder) as write:
-            sources = Sources(run, scratch)
+        with open_streams([run]) as lines:
+            lines.connection.execute("SET preserve_insertion_order = true")
             for stream in stale:
                 files = [part.path for part in parts[stream]]
                 before = origins(run.path, files)
-                source = sources.source(stream, snapshots=False)
-                made = {stream: write(stream, (*source.files, *source.misfits))}
-                fresh = {} if source.misfits else _notes(made, before)
+                statement, misfits = lines.statement_of_lines(stream)
+                made = {stream: write_rows(lines.connection, statement, snapshot_file(folder, stream))}
+                fresh = {} if misfits else _notes(made, before)
                 if _views_of(stream):
                     _note(folder, notes | fresh)  # the views are made from it
                     made |= {name: _write_view(run, name, folder) for name in _views_of(stream)}
-                    fresh = {} if source.misfits else _notes(made, before)
+                    fresh = {} if misfits else _notes(made, before)
                 if are_as_noted(run.path, files, before):
                     notes |= fresh
                 unnoted += sum(one.size_bytes for one in before.values())
@@ -165,56 +156,6 @@ def _check_own_folder(folder: Path) -> None:
         raise UsageError(f"{path_text(folder)} is not a folder: remove it, then compact again")
 
 
-def write_snapshot(files: Mapping[str, Sequence[Path]], folder: Path) -> dict[str, int]:
-    """Write each stream's JSONL files as `folder/<stream>.parquet`; gives the number of rows by stream.
-
-    One row a line that has an `event`, in the order of the files; lines that are torn or foreign are skipped,
-    and values that do not fit their column are null. Built-in streams have their declared columns, with the
-    defaults that lines leave out filled in. Streams of users' events also have what is found in the lines,
-    for this process may not know their declarations. Each file appears whole or not at all, in place of an
-    earlier one. Streams without files are left out. Raises `OSError` or `duckdb.Error` where files cannot be
-    read or written; the JSONL files are never touched.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with _writer(folder) as write:
-        return {stream: write(stream, paths).rows for stream, paths in files.items() if paths}
-
-
-@contextmanager
-def _writer(folder: Path) -> Iterator[Callable[[str, Sequence[Path]], WrittenFile]]:
-    """A function that writes the snapshot of a stream from these files into the folder."""
-    with plain_scratch() as scratch:
-        plain = PlainPaths(scratch)
-        # What does not fit in memory is spilled next to the result, not into the working directory.
-        with private_connection({"temp_directory": str(plain.folder(folder))}) as connection:
-
-            def write(stream: str, paths: Sequence[Path]) -> WrittenFile:
-                return _write_stream(connection, stream, [plain.file(path) for path in paths], plain, folder)
-
-            yield write
-
-
-def _write_stream(
-    connection: duckdb.DuckDBPyConnection, stream: str, paths: Sequence[Path], plain: PlainPaths, folder: Path
-) -> WrittenFile:
-    cleaned = plain.folder(folder) / f".{uuid4().hex}.jsonl"
-    try:
-        if any(map(has_long_line, paths)):
-            _drop_long_lines(paths, cleaned)
-            paths = [cleaned]
-        with watched(connection, lambda: [stream]):
-            selected, table = users_table(connection, stream, paths)
-            return _write_file(
-                connection,
-                f"SELECT {selected} FROM {_LINES} WHERE event IS NOT NULL",  # noqa: S608 - quoted
-                {"files": [os.fspath(path) for path in paths], "columns": table},
-                plain.folder(folder),
-                snapshot_file(folder, stream),
-            )
-    finally:
-        cleaned.unlink(missing_ok=True)
-
-
 def _write_view(run: Run, name: str, folder: Path) -> WrittenFile:
     """Write a derived view, made from the stream's snapshot where that is current."""
     view = name.removeprefix("views/")
@@ -227,40 +168,25 @@ def _write_view(run: Run, name: str, folder: Path) -> WrittenFile:
 def write_rows(tables: Executes, query: str, target: Path, *, aside: Path | None = None) -> WrittenFile:
     """Write what a query gives into a Parquet file.
 
-    The file appears whole or not at all; it is made in the folder `aside`, by default beside it.
+    The file appears whole or not at all; it is made in the folder `aside`, by default beside it. The disk has
+    it before it gets its name. No link is followed: what stands at `target` is replaced, and a folder there
+    is moved aside.
     """
     with plain_scratch() as scratch:
-        folder = PlainPaths(scratch).folder(aside or target.parent)
-        return _write_file(tables, query, None, folder, target)
-
-
-def _write_file(
-    tables: Executes,
-    query: str,
-    params: Mapping[str, Any] | None,
-    aside: Path,
-    target: Path,
-) -> WrittenFile:
-    """Write the rows of a query into a new file in the folder `aside`, whose name is plain, and move it to
-    `target`.
-
-    The disk has the file before it gets its name. No link is followed: what stands at `target` is replaced,
-    and a folder there is moved aside.
-    """
-    made = aside / f".{uuid4().hex}.parquet"
-    fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        found = tables.execute(f"COPY ({query}) TO {text(os.fspath(made))} {_FORMAT}", params).fetchone()
-        assert found is not None
-        os.fsync(fd)
-        with os.fdopen(fd, "rb", buffering=0, closefd=False) as source:
-            digest = hashlib.file_digest(source, "sha256").hexdigest()
-        size = os.fstat(fd).st_size
-        move_folder_aside(target)
-        made.replace(target)
-    finally:
-        os.close(fd)
-        made.unlink(missing_ok=True)
+        made = PlainPaths(scratch).folder(aside or target.parent) / f".{uuid4().hex}.parquet"
+        fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            found = tables.execute(f"COPY ({query}) TO {text(os.fspath(made))} {_FORMAT}").fetchone()
+            assert found is not None
+            os.fsync(fd)
+            with os.fdopen(fd, "rb", buffering=0, closefd=False) as source:
+                digest = hashlib.file_digest(source, "sha256").hexdigest()
+            size = os.fstat(fd).st_size
+            move_folder_aside(target)
+            made.replace(target)
+        finally:
+            os.close(fd)
+            made.unlink(missing_ok=True)
     return WrittenFile(int(found[0]), size, digest)
 
 
@@ -277,13 +203,6 @@ def _notes(made: Mapping[str, WrittenFile], made_from: dict[str, FileOrigin]) ->
         name: Snapshot(file.rows, file.size_bytes, statement_digest(name), made_from, file.sha256)
         for name, file in made.items()
     }
-
-
-def _drop_long_lines(paths: Sequence[Path], cleaned: Path) -> None:
-    """Copy the lines of the files, except those that are too long; holds one line in memory."""
-    with cleaned.open("xb") as out:
-        for path in paths:
-            out.writelines(line + b"\n" for line in read_lines(path))
 
 
 NOTES = "_flightlog"

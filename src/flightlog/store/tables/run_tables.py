@@ -105,6 +105,19 @@ class StreamTables:
         for stream in wanted:
             _create_views(self, stream, self.names[stream], self._found)
 
+    def statement_of_lines(self, stream: str) -> tuple[str, bool]:
+        """The select statement that reads a stream of the one run from its lines, in their order; and whether
+        some of them lack a field they must have.
+        """
+        [sources] = self.sources
+        source = sources.source(stream, snapshots=False)
+        files = [*source.files, *source.misfits]
+        table = table_of(self.connection, stream, files, [])
+        self._made.add(stream)
+        rows = f"FROM {table.lines(_list(files))}" if files else f"FROM ({table.nothing()})"
+        unwanted = "the file" if files else "run_id"
+        return f"SELECT * EXCLUDE ({quoted(unwanted)}) {rows}", bool(source.misfits)
+
     def note_last_signs(self) -> None:
         """Make the table of the last signs of life of each run and of each process that wrote to it, once."""
         if LAST_SIGNS in self._made:
