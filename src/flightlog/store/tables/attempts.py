@@ -304,7 +304,7 @@ def read_spans(
 
 
 SPAN_ROWS_WITH_OWN_TIME = f"""
-WITH one AS (FROM span_rows),{COVERED}
+WITH one AS NOT MATERIALIZED (FROM span_rows),{COVERED}
 SELECT one.name, one.span_id, one.parent_id, one.status, one."open", one.started_at, one.duration_s,
     CASE WHEN one.duration_s IS NOT NULL
         THEN greatest(0, greatest(0, one.duration_s) - coalesce(covered.covered, 0) / 1e9) END AS self_s
@@ -341,5 +341,5 @@ def tasks_of_one(connection: duckdb.DuckDBPyConnection) -> str:
     return f"{_OF_SINGLE_ATTEMPTS} UNION ALL BY NAME {several}"
 
 
-SPANS_FROM_ROWS = f"WITH RECURSIVE one AS (FROM span_rows),{OF_ONE}"
+SPANS_FROM_ROWS = f"WITH RECURSIVE one AS NOT MATERIALIZED (FROM span_rows),{OF_ONE}"
 """`spans`, from `span_rows`."""

@@ -61,9 +61,10 @@ if TYPE_CHECKING:
 
 _FORMAT = (
     "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, DICTIONARY_SIZE_LIMIT 1000, "
-    "WRITE_BLOOM_FILTER false, USE_TMP_FILE false)"
+    "ROW_GROUP_SIZE 61440, WRITE_BLOOM_FILTER false, USE_TMP_FILE false)"
 )
-"""Nobody looks up single values by a filter, and dictionaries of what differs in each row cost memory."""
+"""Nobody looks up single values by a filter. Dictionaries of what differs in each row cost memory, and so do
+larger groups of rows: what they take is missing where lines are joined, which then waits for the disk."""
 
 
 class WrittenFile(NamedTuple):

@@ -367,7 +367,7 @@ _NAMED = re.compile(r"\b(?:FROM|JOIN|UPDATE|INTO|DESCRIBE)\s+\"?(\w+)", re.IGNOR
 """Where a statement of ours names a relation; none stands behind a comma, as columns do."""
 _CREATED = re.compile(r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP\s+)?(?:TABLE|VIEW)\s+(\w+)", re.IGNORECASE)
 """Where it makes a table of the caller's own, which no stream of that name stands for."""
-_WITHIN = re.compile(r"\b(\w+)\s+AS\s+(?:MATERIALIZED\s+)?\(", re.IGNORECASE)
+_WITHIN = re.compile(r"\b(\w+)\s+AS\s+(?:(?:NOT\s+)?MATERIALIZED\s+)?\(", re.IGNORECASE)
 """What it names by WITH, which is of this statement alone."""
 _OF_ONE_RUN = {
     "task_lines": "tasks",
