@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,8 @@ class Program(NamedTuple):
     """The kinds of a right verdict at strength 0."""
     fails: bool
     """Whether the program ends with an error, or is killed."""
+    remedied: Callable[[Path, float], None] | None
+    """The program with the remedy that the verdict advises; None where that is the program at strength 0."""
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -59,12 +62,14 @@ def program(
     comparable: bool = False,
     absent: str = HEALTHY,
     fails: bool = False,
+    remedied: Callable[[Path, float], None] | None = None,
 ) -> Callable[[Callable[[Path, float], None]], Callable[[Path, float], None]]:
     """One of the programs, by the function's name; without `kinds` nothing is wrong with it."""
 
     def add(function: Callable[[Path, float], None]) -> Callable[[Path, float], None]:
+        right, without = frozenset(kinds or {HEALTHY}), frozenset({absent})
         PROGRAMS[function.__name__] = Program(
-            function, frozenset(kinds or {HEALTHY}), weak, says, comparable, frozenset({absent}), fails
+            function, right, weak, says, comparable, without, fails, remedied
         )
         return function
 
@@ -94,14 +99,19 @@ def warm(one: Session, workers: int) -> Iterator[None]:
 
 
 @contextmanager
-def watched(runs: Path, workers: int) -> Iterator[Any]:
-    """A Dask client that is watched, on a cluster of threads of this process."""
+def watched(
+    runs: Path, workers: int, *, processes: bool = False, threads_per_worker: int = 1
+) -> Iterator[Any]:
+    """A Dask client that is watched, on a cluster of threads of this process, or of processes."""
     from distributed import Client, LocalCluster
 
     runs.mkdir(parents=True, exist_ok=True)
     with (
         LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=workers,
+            threads_per_worker=threads_per_worker,
+            processes=processes,
+            dashboard_address=None,
         ) as cluster,
         Client(cluster) as client,
         flightlog.watch(client, project="exam", runs_dir=runs),
@@ -211,6 +221,16 @@ def steps(loads: float, computes: float, name: str = "data.load") -> None:
                 burn(computes)
 
 
+def steps_ahead(loads: float, computes: float) -> None:
+    """The same with the next data loaded in the background."""
+    with flightlog.span("epoch"), ThreadPoolExecutor(1) as loader:
+        for loaded in [loader.submit(time.sleep, loads) for _ in range(8)]:
+            with flightlog.span("data.load"):
+                loaded.result()
+            with flightlog.span("train.step"):
+                burn(computes)
+
+
 _lock = threading.Lock()
 
 
@@ -272,6 +292,14 @@ def gil(runs: Path, strength: float) -> None:
 def gil_watched(runs: Path, strength: float) -> None:
     """The same on threads of Dask."""
     with watched(runs, 4) as client:
+        seconds = 0.15 * (strength or 1)
+        client.gather(client.map(burn if strength else nap, [seconds + n * 1e-6 for n in range(24)]))
+
+
+@program("interpreter_lock")
+def gil_workers(runs: Path, strength: float) -> None:
+    """The same on threads of a worker of Dask that is a process of its own."""
+    with watched(runs, 1, processes=True, threads_per_worker=4) as client:
         seconds = 0.15 * (strength or 1)
         client.gather(client.map(burn if strength else nap, [seconds + n * 1e-6 for n in range(24)]))
 
@@ -629,19 +657,29 @@ def hung(runs: Path, strength: float) -> None:
 # Where the time of spans went
 
 
-@program("data_loading", says="data.load inside epoch", comparable=True)
-def loading(runs: Path, strength: float) -> None:
-    """Epochs that mostly load data."""
+def loading_with(epoch: Callable[[float, float], None], runs: Path, strength: float) -> None:
+    """Epochs of this kind in a program."""
     with flightlog.record("exam", runs_dir=runs):
         for _ in range(6):
-            steps(0.06 * strength, 0.015)
+            epoch(0.06 * strength, 0.015)
 
 
-@program("data_loading", says="data.load inside epoch", comparable=True)
+@program("data_loading", says="data.load inside epoch", remedied=partial(loading_with, steps_ahead))
+def loading(runs: Path, strength: float) -> None:
+    """Epochs that mostly load data."""
+    loading_with(steps, runs, strength)
+
+
+def loading_tasks_with(epoch: Callable[[float, float], None], runs: Path, strength: float) -> None:
+    """Epochs of this kind in tasks."""
+    with session(runs, workers=2) as one, warm(one, 2):
+        one.client.gather([one.client.submit(epoch, 0.06 * strength, 0.01) for _ in range(12)])
+
+
+@program("data_loading", says="data.load inside epoch", remedied=partial(loading_tasks_with, steps_ahead))
 def loading_tasks(runs: Path, strength: float) -> None:
     """The same inside of tasks."""
-    with session(runs, workers=2) as one, warm(one, 2):
-        one.client.gather([one.client.submit(steps, 0.06 * strength, 0.01) for _ in range(12)])
+    loading_tasks_with(steps, runs, strength)
 
 
 @program("data_loading", says="read_chunk")
@@ -861,4 +899,7 @@ def healthy_command(runs: Path, _strength: float) -> None:
 
 
 if __name__ == "__main__":
-    PROGRAMS[sys.argv[1]].run(Path(sys.argv[3]), float(sys.argv[2]))
+    taken = PROGRAMS[sys.argv[1]]
+    execute = taken.remedied if sys.argv[4:] == ["--remedied"] else taken.run
+    assert execute is not None
+    execute(Path(sys.argv[3]), float(sys.argv[2]))

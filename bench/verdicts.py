@@ -43,23 +43,33 @@ class Taken(msgspec.Struct, kw_only=True):
     sentence: str
     wall_s: float
     saves_s: float | None
+    remedied_s: float | None = None
+    """The wall time of the program with the remedy that is advised; null where it has no such form."""
 
 
 def take(name: str, strength: str, runs: Path) -> Taken:
-    """Run one program, and read its report."""
+    """Run one program, and read its report; run it with the remedy, too, where it has such a form."""
+    found = judge(name, strength, execute(name, strength, runs / f"{name}-{strength}"))
+    if PROGRAMS[name].remedied is not None and strength != "absent":
+        remedied = execute(name, strength, runs / f"{name}-{strength}-remedied", "--remedied")
+        found.remedied_s = remedied.info.duration_s
+    return found
+
+
+def execute(name: str, strength: str, folder: Path, *options: str) -> Run:
+    """The run of a program at a strength."""
     program = PROGRAMS[name]
-    folder = runs / f"{name}-{strength}"
     shutil.rmtree(folder, ignore_errors=True)
     number = {"weak": program.weak, "absent": 0.0}.get(strength, 1.0)
     done = subprocess.run(
-        [sys.executable, "-m", "bench.verdict_programs", name, str(number), str(folder)],
+        [sys.executable, "-m", "bench.verdict_programs", name, str(number), str(folder), *options],
         check=False,
         stdout=subprocess.DEVNULL,
     )
     if done.returncode and not (program.fails and number):
         raise SystemExit(f"{name} at {strength} ended with {done.returncode}")
     [entry] = list_runs(folder)
-    return judge(name, strength, open_run(entry.path))
+    return open_run(entry.path)
 
 
 def judge(name: str, strength: str, run: Run) -> Taken:
@@ -95,14 +105,18 @@ def strengths_of(name: str, asked: Sequence[str]) -> list[str]:
 
 
 def savings(taken: Iterable[Taken]) -> list[tuple[Taken, float]]:
-    """Right verdicts with an estimate, and what the run without the bottleneck took less."""
+    """Right verdicts with an estimate, and what the run with the remedy, or without the bottleneck, took
+    less.
+    """
     found = {(one.name, one.strength): one for one in taken}
     pairs = []
     for (name, strength), one in found.items():
         absent = found.get((name, "absent"))
-        compared = PROGRAMS[name].comparable and strength in {"strong", "weak"} and absent is not None
-        if compared and absent is not None and one.right and one.saves_s is not None:
-            pairs.append((one, one.wall_s - absent.wall_s))
+        without = one.remedied_s
+        if PROGRAMS[name].comparable and strength in {"strong", "weak"} and absent is not None:
+            without = absent.wall_s
+        if without is not None and one.right and one.saves_s is not None:
+            pairs.append((one, one.wall_s - without))
     return pairs
 
 

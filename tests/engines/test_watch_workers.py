@@ -160,6 +160,17 @@ def test_a_heartbeat_is_a_sample_whose_share_is_of_the_workers_own_cpus():
     ]
 
 
+def test_how_long_threads_of_a_worker_wait_for_the_interpreter_is_a_sample_of_its_process():
+    watch = Watch()
+    arrived(watch)
+    assert watch.take([m.INTERPRETER, 2.0, A, 0.012]) == [
+        ResourceSample(
+            timestamp="2.000", scope="worker_process", cpu_percent=None, interpreter_wait_s=0.012, **WHO
+        )
+    ]
+    assert watch.take([m.INTERPRETER, 2.0, "tcp://10.0.0.9:1", 0.012]) == []
+
+
 def test_of_several_workers_on_a_host_one_speaks_for_the_machine():
     watch = Watch()
     sample = msgspec.json.encode(ResourceSample(scope="node", host="node1", cpu_percent=50.0))

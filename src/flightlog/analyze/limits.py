@@ -584,6 +584,11 @@ class FindingLimits:
     """A thread that waits this many seconds for the interpreter has others that compute in Python beside
     it."""
 
+    min_cores_in_turns: Final = 0.7
+    """Cores that threads use, or wait for, from which on they are busy with the interpreter."""
+    max_cores_in_turns: Final = 1.4
+    """Cores above which they compute outside of it."""
+
     min_stolen_share: Final = 0.1
     """The part of the CPU time of a machine that the hypervisor must have given away to be reported."""
     min_pressure_share: Final = 0.15
@@ -625,6 +630,8 @@ class FindingLimits:
     """The part of the time of tasks that they must have waited for locks to be reported."""
     min_tasks_in_turn: Final = 10
     """Completed tasks of a name from which on it is known how they ended."""
+    max_active_in_turn: Final = 1.15
+    """Tasks at work at a time, on average, above which they do not take turns."""
     min_at_once_in_turn: Final = 1.5
     """Average concurrency below which tasks do not wait for each other."""
     min_regular_gap: Final = 0.5

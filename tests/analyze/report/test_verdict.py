@@ -225,7 +225,7 @@ def failure(task_id: str, kind: str, text: str) -> Event:
     )
 
 
-def in_turn(workers: int, *, hold: float, own: bool) -> list[Event]:
+def in_turn(workers: int, *, hold: float, own: bool, cpu_s: float = 0.01) -> list[Event]:
     """Tasks on several workers that begin at once; each holds a lock for so long, or one of its `own`."""
     events = [event for n in range(workers) for event in worker(f"w{n}")]
     free = 0.0
@@ -235,15 +235,20 @@ def in_turn(workers: int, *, hold: float, own: bool) -> list[Event]:
         since = at_worker[on]
         until = since + hold if own else max(since, free) + hold
         free = at_worker[on] = until
-        events += task(f"t{n}", f"w{on}", since, until, cpu_s=0.01, thread_cpu_s=0.01, cpu_wait_s=0.0)
+        events += task(f"t{n}", f"w{on}", since, until, cpu_s=cpu_s, thread_cpu_s=cpu_s, cpu_wait_s=0.0)
     return events
 
 
-def test_tasks_that_take_turns_at_a_lock_are_found(tmp_path: Path) -> None:
-    found = report(tmp_path, in_turn(4, hold=0.5, own=False))
+@pytest.mark.parametrize("cpu_s", [0.01, 0.5], ids=["waits while it holds it", "computes while it holds it"])
+def test_tasks_that_take_turns_at_a_lock_are_found(tmp_path: Path, cpu_s: float) -> None:
+    found = report(tmp_path, in_turn(4, hold=0.5, own=False, cpu_s=cpu_s))
     assert (found.verdict.kind, found.verdict.certainty) == ("taking_turns", "likely")
     assert found.verdict.sentence.startswith("Probably limited most by tasks that take turns")
     assert found.verdict.saves_s == pytest.approx(7.5)  # twenty half seconds on four workers
+
+
+def test_tasks_that_compute_side_by_side_take_no_turns(tmp_path: Path) -> None:
+    assert report(tmp_path, in_turn(4, hold=2.0, own=True, cpu_s=2.0)).verdict.kind == "none"
 
 
 def test_tasks_that_sleep_side_by_side_take_no_turns(tmp_path: Path) -> None:
@@ -273,8 +278,12 @@ def alone(seconds: float = 10.0) -> list[Event]:
     return [span("fit", 0, seconds, "s1")]
 
 
-def test_a_program_without_tasks_that_waits_for_a_cpu_is_on_a_busy_machine(tmp_path: Path) -> None:
-    events = alone() + samples(
+@pytest.mark.parametrize("command", [False, True], ids=["spans", "command"])
+def test_a_program_without_tasks_that_waits_for_a_cpu_is_on_a_busy_machine(
+    tmp_path: Path, command: bool
+) -> None:
+    events = task("t1", "n1:1", 0, 10, task="python") if command else alone()
+    events += samples(
         "worker",
         cpu_s=[n * 0.5 for n in range(11)],
         cpu_cores=[0.5] * 11,
@@ -284,7 +293,7 @@ def test_a_program_without_tasks_that_waits_for_a_cpu_is_on_a_busy_machine(tmp_p
         assert isinstance(event, ResourceSample)
         event.cpu_percent = 100.0
         events.append(event)
-    verdict = report(tmp_path, events).verdict
+    verdict = report(tmp_path, events, provider="command" if command else None).verdict
     assert (verdict.kind, verdict.saves_s) == ("busy_machine", 5.0)
     assert verdict.sentence.startswith("Limited most by other programs on this machine; without it")
 
@@ -438,6 +447,26 @@ def test_threads_of_a_program_that_wait_for_the_interpreter_are_found_by_samples
     events += samples("worker", worker=["inproc://1"] * 11, cpu_cores=[1.0] * 11)  # told by Dask, too
     verdict = report(tmp_path, events).verdict
     assert (verdict.kind, verdict.certainty, verdict.saves_s) == ("interpreter_lock", "likely", 7.5)
+
+
+@pytest.mark.parametrize(("wait_s", "kind"), [(0.01, "interpreter_lock"), (0.0001, "none")])
+def test_threads_of_a_process_elsewhere_that_wait_for_the_interpreter_are_found_by_its_samples(
+    tmp_path: Path, wait_s: float, kind: str
+) -> None:
+    """Four threads of one worker of Dask, whose tasks have no CPU time; the client's process is idle."""
+    events = worker("tcp://1")
+    for n in range(4):
+        events += task(f"t{n}", "tcp://1", 0, 10)
+    events += samples("worker", cpu_s=[0.0] * 11, cpu_cores=[0.0] * 11, interpreter_wait_s=[0.0001] * 11)
+    for event in events[-11:]:
+        assert isinstance(event, ResourceSample)
+        event.pid = 2
+    events += samples("worker", worker=["tcp://1"] * 11, cpu_cores=[1.0] * 11)
+    waits = samples("worker_process", worker=["tcp://1"] * 11, interpreter_wait_s=[wait_s] * 11)
+    for event in waits:
+        assert isinstance(event, ResourceSample)
+        event.pid = 1
+    assert report(tmp_path, [*events, *waits]).verdict.kind == kind
 
 
 @pytest.mark.parametrize(

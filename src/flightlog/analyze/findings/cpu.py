@@ -13,6 +13,9 @@ from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_count, format_duration, format_percent
 
+COMMAND = "command"
+"""The provider of runs of one command, as `flightlog run` records them."""
+
 _SPENT = """
 WITH found AS (
     SELECT began AS since, stopped AS until, worker, in_ns(thread_cpu_s) AS cpu, in_ns(cpu_wait_s) AS waited,
@@ -41,14 +44,14 @@ WITH found AS (
     SELECT *, max(until) OVER (ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
         AS reached FROM found
 )
-SELECT count(*), coalesce(sum(until - since), 0), coalesce(sum(cpu), 0),
+SELECT count(*), coalesce(sum(until - since), 0), coalesce(sum(cpu), 0), coalesce(sum(waited), 0),
     coalesce(sum(coalesce(locked, greatest(0, until - since - cpu - waited - elsewhere))), 0),
     coalesce(sum(elsewhere), 0),
     coalesce(sum(greatest(0, until - greatest(since, coalesce(reached, since)))), 0)
 FROM ordered
 """
-"""How many tasks ran on threads, their time, that on a CPU, that waiting for a lock, that asleep or waiting
-for files and the like, and the time in which any of them ran."""
+"""How many tasks ran on threads, their time, that on a CPU, that waiting for one, that waiting for a lock,
+that asleep or waiting for files and the like, and the time in which any of them ran."""
 _CONTENDED = """
 SELECT coalesce(sum(weight) FILTER (interpreter_wait_s >= $least), 0) / sum(weight) AS contended,
     median(interpreter_wait_s)
@@ -119,9 +122,12 @@ def cpu_time(facts: FindingFacts) -> CpuTime | None:
 
 
 def program_time(facts: FindingFacts) -> CpuTime | None:
-    """What the main thread of a program without tasks did with its time; None where it was not measured."""
+    """What the main thread of a program without tasks, or of a recorded command, did with its time; None
+    where it was not measured.
+    """
     process = facts.summary.resources.process
-    if facts.summary.tasks.submitted or process is None or process.cpu_s is None or not facts.wall_s:
+    has_tasks = facts.summary.tasks.submitted and facts.summary.run.provider != COMMAND
+    if has_tasks or process is None or process.cpu_s is None or not facts.wall_s:
         return None
     rows = facts.tables.execute(_PROGRAM).fetchall()
     if len(rows) != 1 or rows[0][1] < 2:
@@ -270,7 +276,7 @@ def usable_cores(facts: FindingFacts) -> float | None:
 
 def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
     """Tasks on threads of one process that waited for each other's turn in the interpreter."""
-    count, ran, cpu, locked, elsewhere, wall = facts.tables.execute(_IN_THREADS).fetchall()[0]
+    count, ran, cpu, queued, locked, elsewhere, wall = facts.tables.execute(_IN_THREADS).fetchall()[0]
     there = usable_cores(facts)
     if not facts.summary.resources.samples or (there and there < FindingLimits.min_cores_for_processes):
         return
@@ -285,7 +291,8 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
         return
     median = probed[1]
     cores, at_once = cpu / wall, ran / wall
-    if not 0.85 <= cores <= 1.3 or blocked < 0.2 * seconds(int(ran)):
+    active = (cpu + queued) / wall
+    if not 0.85 <= active <= FindingLimits.max_cores_in_turns or blocked < 0.2 * seconds(int(ran)):
         return  # they compute outside of the interpreter, or mostly wait for something else
     # As processes they share the cores, those at a time that are neither asleep nor waiting for a file.
     wanted = at_once * cpu / (cpu + elsewhere)
@@ -307,60 +314,100 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
-_SIDE_BY_SIDE = """
-WITH found AS (
-    SELECT began AS since, stopped AS until FROM attempt_intervals WHERE began < stopped
+_IN_TURNS = """
+WITH processes AS (
+    SELECT DISTINCT worker, host, pid FROM workers WHERE pid IS NOT NULL
+), found AS (
+    SELECT host, pid, began AS since, stopped AS until
+    FROM attempt_intervals JOIN processes USING (worker) WHERE began < stopped
     UNION ALL
-    SELECT began, stopped FROM span_intervals WHERE began < stopped AND $spans
+    SELECT sampled.host, sampled.pid, began, stopped FROM span_intervals,
+        (SELECT DISTINCT host, pid FROM samples_of_run WHERE scope = 'worker' AND pid IS NOT NULL) AS sampled
+    WHERE began < stopped AND $spans
         AND span_id NOT IN (SELECT parent_id FROM span_intervals WHERE parent_id IS NOT NULL)
 ), ordered AS (
-    SELECT *, max(until) OVER (ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-        AS reached FROM found
+    SELECT *, max(until) OVER (PARTITION BY host, pid ORDER BY since, until
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached FROM found
+), ran AS (
+    SELECT host, pid, min(since) AS since, max(until) AS until, sum(until - since) AS ran,
+        sum(greatest(0, until - greatest(since, coalesce(reached, since)))) AS wall
+    FROM ordered GROUP BY host, pid
+), during AS (
+    SELECT samples_of_run.*, ran.* EXCLUDE (host, pid), coalesce(interval_s, 1) AS weight
+    FROM samples_of_run JOIN ran USING (host, pid)
+    WHERE at_ns("timestamp") > since AND at_ns("timestamp") < until + in_ns(coalesce(interval_s, 0))
 )
-SELECT coalesce(sum(until - since), 0),
-    coalesce(sum(greatest(0, until - greatest(since, coalesce(reached, since)))), 0), count(*)
-FROM ordered
+SELECT any_value(ran), any_value(wall),
+    nullif(epoch(max("timestamp")) - epoch(min("timestamp")), 0) AS elapsed_s,
+    coalesce(sum(cpu_cores * weight) / sum(weight) FILTER (cpu_cores IS NOT NULL),
+        (max(cpu_s) - min(cpu_s)) / elapsed_s) AS cores,
+    coalesce((max(cpu_wait_s) - min(cpu_wait_s)) / elapsed_s, 0) AS queued,
+    median(interpreter_wait_s)
+FROM during GROUP BY host, pid
+HAVING coalesce(sum(weight) FILTER (interpreter_wait_s >= $least), 0)
+    >= 0.5 * sum(weight) FILTER (interpreter_wait_s IS NOT NULL)
 """
-_PIDS = """
-SELECT DISTINCT host, pid FROM workers
-WHERE pid IS NOT NULL AND worker IN (SELECT worker FROM worker_facts WHERE executed > 0)
-"""
+"""Processes in which tasks, or spans, ran while a thread waited for the interpreter: their time, the time in
+which any of them ran, and while they did the cores in use, and those that the process waited for."""
 
 
 def _lock_by_samples(facts: FindingFacts) -> Iterable[Finding]:
-    """The same where CPU time of tasks is not known: tasks, or spans, side by side in the one process that
-    was sampled, which used about one core while its threads waited for the interpreter.
+    """The same where CPU time of tasks is not known: tasks, or spans, side by side in a process that was
+    sampled, and that used about one core while its threads waited for the interpreter.
     """
     process = facts.summary.resources.process
-    probed = facts.tables.execute(
-        _CONTENDED, {"least": FindingLimits.contended_interpreter_wait_s}
-    ).fetchone()
-    workers = facts.tables.execute(_PIDS).fetchall()
-    if probed is None or probed[0] < 0.5 or process is None or process.cpu_s is None or process.trees != 1:
+    spans = not facts.summary.tasks.submitted and process is not None and process.trees == 1
+    rows = facts.tables.execute(
+        _IN_TURNS, {"spans": spans, "least": FindingLimits.contended_interpreter_wait_s}
+    ).fetchall()
+    found = [
+        _Turns(ran / wall, cores, cores + queued, seconds(int(ran)), seconds(int(wall)), waited_s)
+        for ran, wall, _, cores, queued, waited_s in rows
+        if cores is not None
+    ]
+    found = [
+        one
+        for one in found
+        if one.at_once >= FindingLimits.min_at_once_in_turn
+        and FindingLimits.min_cores_in_turns <= one.active <= FindingLimits.max_cores_in_turns
+    ]
+    blocked = sum(one.ran_s * max(0.0, 1 - one.active / one.at_once) for one in found)
+    if not facts.wall_s or not matters(facts, blocked):
         return
-    if len(workers) > 1:
-        return  # processes do not wait for each other's interpreter
-    ran, wall, _ = facts.tables.execute(
-        _SIDE_BY_SIDE, {"spans": not facts.summary.tasks.submitted}
-    ).fetchall()[0]
-    if not wall or not facts.wall_s:
-        return
-    at_once, cores = ran / wall, process.cpu_s / facts.wall_s
-    blocked = seconds(int(ran * max(0.0, 1 - cores / at_once)))
-    if not 0.7 <= cores <= 1.3 or at_once < 1.5 or not matters(facts, blocked):
-        return
-    possible = min(at_once, usable_cores(facts) or at_once)
+    worst = max(found, key=lambda one: one.ran_s)
+    active = sum(one.active for one in found)
+    wanted = sum(one.at_once for one in found)
+    possible = min(wanted, usable_cores(facts) or wanted)
     yield facts.finding(
         "interpreter_lock",
         blocked,
         f"{cost_text(facts, blocked)} went to threads waiting for each other, because Python runs one at a "
-        f"time (the GIL): {at_once:.1f} at once used {cores:.1f} cores, and a thread waited "
-        f"{format_duration(probed[1])} for its turn; try processes in place of threads.",
-        {"blocked_s": blocked, "at_once": at_once, "cores": cores, "interpreter_wait_s": probed[1]},
-        limits=min(1.0, seconds(int(wall)) / facts.wall_s),
-        saves_s=seconds(int(wall)) * (1 - cores / possible) if possible > cores else 0.0,
+        f"time (the GIL): {worst.at_once:.1f} at once used {worst.cores:.1f} cores, and a thread waited "
+        f"{format_duration(worst.waited_s)} for its turn; try processes in place of threads.",
+        {
+            "blocked_s": blocked,
+            "at_once": worst.at_once,
+            "cores": worst.cores,
+            "interpreter_wait_s": worst.waited_s,
+        },
+        limits=min(1.0, worst.wall_s / facts.wall_s),
+        saves_s=worst.wall_s * (1 - active / possible) if possible > active else 0.0,
         certainty="likely",
     )
+
+
+class _Turns(NamedTuple):
+    """Threads of one process that take turns in the interpreter."""
+
+    at_once: float
+    """Tasks, or spans, that ran at once."""
+    cores: float
+    active: float
+    """Cores that the process used or waited for."""
+    ran_s: float
+    wall_s: float
+    waited_s: float
+    """How long a thread waited for the interpreter."""
 
 
 def throttling(facts: FindingFacts) -> Iterable[Finding]:

@@ -30,8 +30,8 @@ ORDER BY sum(lasted) DESC, task
 
 
 def taking_turns(facts: FindingFacts) -> Iterable[Finding]:
-    """Tasks that mostly wait, of which one ends after the other at equal distances however many run at once,
-    while one that was alone took about as long as that distance.
+    """Tasks of which about one at a time is at work, and one ends after the other at equal distances however
+    many run at once, while one that was alone took about as long as that distance.
 
     Tasks that wait for different things end at random, or together; tasks of equal length that began at
     different times end at equal distances, but none of them is shorter than the others.
@@ -44,7 +44,7 @@ def taking_turns(facts: FindingFacts) -> Iterable[Finding]:
         lost = seconds(int(max(0, ran - shortest * (ran / usual))))
         if (
             at_once < FindingLimits.min_at_once_in_turn
-            or active > 0.5 * ran
+            or active > FindingLimits.max_active_in_turn * ran / at_once
             or not gap
             or least_gap < FindingLimits.min_regular_gap * gap
             or usual < FindingLimits.min_longer_in_turn * shortest

@@ -69,6 +69,8 @@ TRANSFER: Final = "t"
 """time, worker, source, start, stop, bytes, keys, delay"""
 NODE: Final = "n"
 """time, host, worker, a resource sample as JSON"""
+INTERPRETER: Final = "i"
+"""time, worker, seconds that a thread waits there for the interpreter"""
 DEATH: Final = "d"
 """time, address, reason, exit code, signal, [[number of an attempt that it had begun, start], …]"""
 

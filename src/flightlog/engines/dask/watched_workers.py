@@ -132,6 +132,8 @@ class Workers:
                 return self._metrics(message)
             case m.NODE:
                 return self._node(message)
+            case m.INTERPRETER:
+                return self._interpreter(message)
             case m.TRANSFER:
                 self._transfers.append((self._clock() + DaskLimits.explanation_wait_s, message))
         return []
@@ -267,6 +269,14 @@ class Workers:
             spilled_bytes=found.get("spilled_bytes", {}).get("disk"),
         )
         return [*self._introduce(worker), *self._offset(worker, at, found.get("time_delay")), sample]
+
+    def _interpreter(self, message: m.Message) -> list[Event]:
+        _, at, address, waited_s = message
+        worker = self._workers.get(address)
+        if worker is None:
+            return []
+        facts = {**worker.who, "cpu_percent": None, "interpreter_wait_s": waited_s}
+        return [ResourceSample(timestamp=self.iso(at), scope="worker_process", **facts)]
 
     def _offset(self, worker: _ObservedWorker, at: float, offset_s: float | None) -> list[Event]:
         """How far a worker's clock is behind the scheduler's, as Dask estimates it; once, where they are two

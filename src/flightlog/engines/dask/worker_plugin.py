@@ -34,6 +34,7 @@ from flightlog.record.span import RootSpan, current
 from flightlog.record.values import bounded
 from flightlog.samplers import Sampler
 from flightlog.samplers.cgroup import OomKills
+from flightlog.samplers.process import interpreter_wait_s
 from flightlog.store.liveness import this_host
 
 log = logging.getLogger("flightlog")
@@ -162,8 +163,8 @@ class WorkerWatch(WorkerPlugin):
             try:
                 self._beat()
                 beats += 1
-                if beats % DaskLimits.reports_per_sample == 0 and self._sampled_host != this_host():
-                    for sample in await asyncio.to_thread(self._sample):
+                if beats % DaskLimits.reports_per_sample == 0:
+                    for sample in await asyncio.to_thread(self._sample, len(self._said) > 1):
                         self._say(sample)
             except Exception:
                 log.debug("a beat of the watch on this worker failed", exc_info=True)
@@ -198,10 +199,16 @@ class WorkerWatch(WorkerPlugin):
             self._last_transfer = found[0]
         return found[::-1]
 
-    def _sample(self) -> list[m.Message]:
-        """Measure the machine and its GPUs; several workers of a host may, and the observer takes one's
+    def _sample(self, several: bool) -> list[m.Message]:
+        """Measure how long threads wait for the interpreter while several tasks run in them; and the machine
+        and its GPUs, unless the client does: several workers of a host may, and the observer takes one's
         word.
         """
+        waited_s = interpreter_wait_s() if several else None
+        address = self._worker.address
+        waits = [] if waited_s is None else [[m.INTERPRETER, self._now(), address, waited_s]]
+        if self._sampled_host == this_host():
+            return waits
         if self._samplers is None:
             from flightlog.samplers.gpu import GpuSampler
             from flightlog.samplers.host import HostSampler
@@ -211,9 +218,12 @@ class WorkerWatch(WorkerPlugin):
 
         host, now = this_host(), self._now()
         return [
-            [m.NODE, now, host, self._worker.address, msgspec.json.encode(sample)]
-            for sampler in self._samplers
-            for sample in sampler.sample()
+            *waits,
+            *(
+                [m.NODE, now, host, address, msgspec.json.encode(sample)]
+                for sampler in self._samplers
+                for sample in sampler.sample()
+            ),
         ]
 
     def _now(self) -> float:
