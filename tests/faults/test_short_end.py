@@ -37,7 +37,8 @@ from flightlog.store.write.finalize import finalizing
 DEADLINE_S = 120.0
 
 # Ends a run of N spans beside busy threads, and tells what its end did: modules imported, calls of the kinds
-# that hand over the interpreter (files, locks and waiting), warnings, and the switch interval afterwards.
+# that hand over the interpreter (files, locks and waiting), warnings, and the switch interval afterwards. Calls
+# of the last sample are counted apart: it reads a file of each thread, and there is none if one is under way.
 BUSY = """
 import io, json, logging, mmap, sys, threading, time
 import flightlog
@@ -60,14 +61,29 @@ for i in range(spans):
         pass
 while not hasattr(sys.modules.get("flightlog.store.completing"), "complete"):  # the last thing of the first beat
     time.sleep(0.05)
-calls = {}
+free = ("getpid", "monotonic", "perf_counter", "time", "thread_time", "fspath", "urandom", "tell", "find", "seek",
+        "release", "monotonic_ns", "perf_counter_ns", "get_ident", "sched_getaffinity", "cpu_count", "_is_owned", "uname",
+        "locked", "time_ns")
+calls, in_sample = {}, 0
+def in_sampler(frame):
+    while frame is not None:
+        if "/flightlog/samplers/" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
 def count(frame, event, function):
+    global in_sample
     if event == "c_call":
         where = getattr(function, "__module__", None)
         owner = type(getattr(function, "__self__", None))
         if where in {"posix", "fcntl", "time"} or owner.__module__ in {"_io", "mmap", "_thread"}:
             name = f"{where or owner.__module__}.{function.__name__}"
-            calls[name] = calls.get(name, 0) + 1
+            if function.__name__ in free:
+                pass
+            elif in_sampler(frame):
+                in_sample += 1
+            else:
+                calls[name] = calls.get(name, 0) + 1
 fleet = [threading.Thread(target=busy, daemon=True) for _ in range(threads)]
 for one in fleet:
     one.start()
@@ -80,12 +96,9 @@ imported = sorted(set(sys.modules) - before)
 over = True
 for one in fleet:
     one.join()
-free = ("getpid", "monotonic", "perf_counter", "time", "thread_time", "fspath", "urandom", "tell", "find", "seek",
-        "release", "monotonic_ns", "perf_counter_ns", "get_ident", "sched_getaffinity", "cpu_count", "_is_owned", "uname",
-        "locked", "time_ns")
-handed = {name: number for name, number in calls.items() if name.rpartition(".")[2] not in free}
 print(json.dumps({
-    "path": str(run.path), "imported": imported, "said": said, "handed": sum(handed.values()), "calls": handed,
+    "path": str(run.path), "imported": imported, "said": said, "handed": sum(calls.values()), "calls": calls,
+    "in_sample": in_sample,
     "interval_kept": sys.getswitchinterval() == interval,
 }))
 """
@@ -134,7 +147,8 @@ def test_a_run_that_ends_beside_busy_threads_is_whole_and_hands_over_the_interpr
     told = ended(tmp_path, BUSY, 1000, 8)
     run = Run(Path(told["path"]))
     assert (told["imported"], told["said"], told["interval_kept"]) == ([], [], True)
-    assert told["handed"] <= 160, told["calls"]
+    assert told["handed"] <= 75, told["calls"]
+    assert told["in_sample"] <= 140, told
     assert [event.tags["i"] for event in finished(run)] == list(range(1000))
     assert (run.status, run.completeness().problems) == ("completed", ())
     last = [event for event in run.events("resources") if isinstance(event, ResourceSample)][-1]
@@ -143,7 +157,7 @@ def test_a_run_that_ends_beside_busy_threads_is_whole_and_hands_over_the_interpr
 
 def test_the_number_of_handovers_does_not_grow_with_the_run(tmp_path):
     small, large = (ended(tmp_path, BUSY, spans, 2)["handed"] for spans in (1, 10_000))
-    assert large <= small + 20
+    assert large <= small + 10
 
 
 def test_a_small_run_of_a_program_without_other_threads_is_complete_when_its_block_ends(tmp_path):

@@ -29,10 +29,11 @@ from flightlog.store.run import Run
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="copies are held by locks of the kernel")
 
 _WRITER = """
-import sys, threading
+import sys, threading, time
 from flightlog.events import Metric, TaskCompleted, TaskStarted, TaskSubmitted
 import flightlog
 
+pause_s = float(sys.argv[2])
 with flightlog.record("still", runs_dir=sys.argv[1]) as run:
     print(run.path, flush=True)
     def write(thread):
@@ -47,6 +48,8 @@ with flightlog.record("still", runs_dir=sys.argv[1]) as run:
             number += 1
             if number == 500 and thread == 0:
                 print("many", flush=True)
+            if number >= 500 and pause_s:
+                time.sleep(pause_s)
     threads = [threading.Thread(target=write, args=(n,), daemon=True) for n in range(3)]
     for thread in threads:
         thread.start()
@@ -55,10 +58,10 @@ with flightlog.record("still", runs_dir=sys.argv[1]) as run:
 
 
 @contextmanager
-def being_written(runs: Path) -> Iterator[Path]:
-    """The folder of a run that another process writes, as fast as it can."""
+def being_written(runs: Path, pause_s: float = 0.0) -> Iterator[Path]:
+    """The folder of a run that another process writes, as fast as it can, or with pauses when it is long."""
     with subprocess.Popen(
-        [sys.executable, "-c", _WRITER, str(runs)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _WRITER, str(runs), str(pause_s)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         try:
@@ -195,7 +198,7 @@ def test_commands_read_a_running_run_as_of_one_moment_and_leave_nothing_behind(
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     copied = False
-    with being_written(tmp_path / "runs") as path:
+    with being_written(tmp_path / "runs", pause_s=0.002) as path:
         runs = [str(GOLDEN), str(path)] if command == "compare" else [str(path)]
         asked = subprocess.Popen(
             [sys.executable, "-m", "flightlog", command, *runs, "--format", "json"],
