@@ -5,6 +5,7 @@ so that a change that passes once passes always; `make explore` tries others, an
 where the environment of whoever runs it says.
 """
 
+import gc
 import os
 
 from hypothesis import HealthCheck, settings
@@ -22,3 +23,9 @@ for name in [*os.environ]:
 # Tests look at complete runs right after their blocks, and run beside any number of pytest's own threads.
 # What happens otherwise has tests of its own, in `faults/test_short_end.py`.
 os.environ["FLIGHTLOG_COMPLETE"] = "now"
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()

@@ -56,7 +56,7 @@ def about(value: Any) -> Any:
 
 
 @given(st.lists(a_task(), max_size=8), st.lists(a_worker(), max_size=3), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12)
 def test_the_headline_is_what_the_report_says_in_whatever_order_lines_stand(
     tmp_path_factory: pytest.TempPathFactory, tasks: list[Any], workers: list[Any], chance: random.Random
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from builders.runs import make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.events import TaskCompleted, TaskSubmitted
@@ -234,7 +234,6 @@ def change(runs: Path, what: str, *args) -> None:
         index.unlink(missing_ok=True)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(changes, min_size=1, max_size=12))
 def test_after_any_changes_it_answers_as_the_documents_do(steps):
     with tempfile.TemporaryDirectory() as folder:

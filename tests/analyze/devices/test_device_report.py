@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from builders.device_sessions import GIB, T0, S, event, sessions, slow_report
 from builders.runs import make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.devices.report import devices_of_path, devices_of_run, devices_schema, only
@@ -61,7 +61,6 @@ def recorded(folder: Path, events: list[DeviceMemory], **info: object) -> Device
     return devices_of_run(open_run(make_run(folder, events, **info)))
 
 
-@settings(max_examples=60)
 @given(sessions())
 def test_every_figure_of_a_run_equals_the_slow_path(tmp_path_factory, events):
     report = recorded(tmp_path_factory.mktemp("run"), events)
@@ -69,7 +68,6 @@ def test_every_figure_of_a_run_equals_the_slow_path(tmp_path_factory, events):
     assert report.events == len(events)
 
 
-@settings(max_examples=25)
 @given(sessions())
 def test_a_file_in_any_order_says_the_same_as_the_run(tmp_path_factory, events):
     folder = tmp_path_factory.mktemp("file")
@@ -86,7 +84,6 @@ def test_a_file_in_any_order_says_the_same_as_the_run(tmp_path_factory, events):
     assert by_session(devices_of_path(folder / "mixed.jsonl")) == slow_report(once)
 
 
-@settings(max_examples=25)
 @given(sessions())
 def test_every_report_can_be_shown(tmp_path_factory, events):
     report = recorded(tmp_path_factory.mktemp("run"), events)
@@ -103,7 +100,6 @@ def test_a_file_from_back_to_front_says_the_same_as_the_run(tmp_path):
     assert by_session(devices_of_path(tmp_path / "back.jsonl")) == slow_report(events)
 
 
-@settings(max_examples=25)
 @given(sessions())
 def test_unknown_counters_of_schema_v4_are_unknown(tmp_path_factory, events):
     folder = tmp_path_factory.mktemp("v4")
@@ -133,7 +129,6 @@ LEGACY = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=50)
 @given(st.lists(LEGACY, min_size=1, max_size=20, unique_by=lambda one: one["timestamp"]))
 def test_files_of_old_say_what_their_events_say(tmp_path_factory, records):
     path = tmp_path_factory.mktemp("legacy") / "legacy.json"
@@ -142,7 +137,6 @@ def test_files_of_old_say_what_their_events_say(tmp_path_factory, records):
     assert by_session(devices_of_path(path)) == slow_report(events)
 
 
-@settings(max_examples=25)
 @given(sessions())
 def test_durations_and_growths_of_phases_add_up_to_the_session(tmp_path_factory, events):
     for session in recorded(tmp_path_factory.mktemp("run"), events).sessions:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from builders.telemetry_records import COUNTERS, GOLDEN, JSON, completed, record, valid_records, write_lines
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.devices import (
@@ -57,7 +57,6 @@ def test_recordings_of_another_tool_load_to_what_it_makes_of_them(name, strict):
 
 
 @pytest.mark.parametrize("suffix", ["json", "jsonl"])
-@settings(max_examples=40)
 @given(records=st.lists(valid_records(), min_size=1, max_size=6))
 def test_valid_records_load_as_they_are_whatever_they_stand_in(tmp_path_factory, suffix, records):
     path = tmp_path_factory.getbasetemp() / f"valid.{suffix}"
@@ -70,7 +69,6 @@ def test_valid_records_load_as_they_are_whatever_they_stand_in(tmp_path_factory,
         assert loaded == [completed(one) for one in records]
 
 
-@settings(max_examples=60)
 @given(records=st.lists(st.tuples(valid_records(), st.sampled_from([*record(), "extra"]), JSON), max_size=4))
 def test_a_line_has_the_outcome_of_its_record_alone(tmp_path_factory, records):
     path = tmp_path_factory.getbasetemp() / "outcomes.jsonl"

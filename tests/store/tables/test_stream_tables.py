@@ -121,7 +121,7 @@ def runs(draw, folder: Path, token: str = "a1b2c3d4") -> Run:
     return Run(path)
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_the_table_of_a_stream_holds_what_the_reader_gives_whatever_happened_to_the_run(data):
     with tempfile.TemporaryDirectory() as folder:

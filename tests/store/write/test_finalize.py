@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders.runs import at
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.events import Metric
@@ -155,7 +155,6 @@ def stop_after(stop: int):
     return step
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_a_copy_cut_off_at_any_byte_is_done_again(data):
     """The planned file was copied in part when the power went: the plan writes the same bytes again."""
@@ -279,7 +278,6 @@ def test_files_are_copied_the_same_without_help_from_the_kernel(tmp_path, monkey
         assert (path / "metrics.jsonl").read_bytes() == SEALED["metrics.jsonl"]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_whatever_is_strewn_about_a_seal_keeps_every_event_once(data):
     places = {
