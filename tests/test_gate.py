@@ -20,7 +20,7 @@ types:
 unit:
 	@$(PYTEST) -p no:cacheprovider first
 test-system:
-	@$(PYTEST) -p no:cacheprovider -p xdist.plugin -n 1 --dist loadgroup second
+	@$(PYTEST) -p no:cacheprovider $(DISTRIBUTED) second
 """
 FLAKY = """
 from pathlib import Path
@@ -33,9 +33,12 @@ def test_flaky():
 
 @pytest.fixture
 def gate(tmp_path):
-    """Runs the gate over a project with these two test files, and empty files of other names."""
+    """Runs the gate over a project with these two test files, and empty files of other names.
 
-    def run(first: str, second: str, *others: str) -> tuple[int, str, list[str]]:
+    The second suite is run by these options of pytest-xdist.
+    """
+
+    def run(first: str, second: str, *others: str, distributed: str = "") -> tuple[int, str, list[str]]:
         binaries = Path(sys.executable).parent
         (tmp_path / "Makefile").write_text(MAKEFILE.replace("BIN_FOLDER", str(binaries)))
         (tmp_path / ".ci").mkdir()
@@ -51,6 +54,7 @@ def gate(tmp_path):
             env={
                 "PATH": "/usr/bin:/bin",
                 "VENV": str(binaries.parent),
+                "DISTRIBUTED": distributed,
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             },
             capture_output=True,
@@ -66,7 +70,9 @@ GROUPED = "import pytest\npytestmark = pytest.mark.xdist_group('a group')\n"
 
 
 def test_a_test_of_a_group_is_run_again_by_its_own_name(gate):
-    code, _, flaky = gate(PASSES, GROUPED + PASSES + FLAKY)
+    code, _, flaky = gate(
+        PASSES, GROUPED + PASSES + FLAKY, distributed="-p xdist.plugin -n 1 --dist loadgroup"
+    )
     assert (code, flaky) == (0, ["second/test_second.py::test_flaky"])
 
 

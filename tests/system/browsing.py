@@ -20,7 +20,7 @@ _WATCH = """
 """
 _OVERFLOW = """async () => {
     const page = document.documentElement;
-    const until = performance.now() + 3000; // while parts are drawn the page may be wider for a moment
+    const until = performance.now() + 15000; // while parts are drawn the page may be wider for a moment
     while (page.scrollWidth > page.clientWidth && performance.now() < until) await new Promise(requestAnimationFrame);
     return page.scrollWidth - page.clientWidth;
 }"""
