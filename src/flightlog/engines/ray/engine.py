@@ -104,7 +104,9 @@ class RayEngine(PooledEngine):
                 f"{', '.join(self._started_with)} {verb} for a Ray that is started here, and there is an "
                 f"address, {given.address!r}"
             )
-        environment = _said(env_vars=dict(given.env_vars) or None, working_dir=given.working_dir)
+        environment = _said(
+            env_vars=dict(given.env_vars) if given.env_vars else None, working_dir=given.working_dir
+        )
         common = _said(
             num_cpus=given.cpus_per_task, num_gpus=given.gpus_per_task, runtime_env=environment or None
         )

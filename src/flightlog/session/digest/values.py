@@ -199,7 +199,7 @@ class Digester:
         self.put(tag, b"".join(found))
 
     def _other(self, value: Any) -> None:
-        from flightlog.session.digest.code import walk, wrapped_by_library
+        from flightlog.session.digest.code import walk
 
         cls = type(value)
         if isinstance(value, type | FunctionType | ModuleType):
@@ -213,15 +213,21 @@ class Digester:
             self.of_class(cls)
             self.unordered(b"S", value)
             self.value(getattr(value, "__dict__", None))
-        elif (take := LIBRARIES.get(cls.__module__.partition(".")[0])) is None or not take(self, value):
-            identity = self._enter(value)
-            wrapped = wrapped_by_library(value)
-            if wrapped is not None:
-                self.of_class(cls)
-                self.value(wrapped)
-            else:
-                take_apart(self, value)
-            self._open.discard(identity)
+        else:
+            LIBRARIES.get(cls.__module__.partition(".")[0], Digester.take_object)(self, value)
+
+    def take_object(self, value: Any) -> None:
+        """Take an object part by part."""
+        from flightlog.session.digest.code import wrapped_by_library
+
+        identity = self._enter(value)
+        wrapped = wrapped_by_library(value)
+        if wrapped is not None:
+            self.of_class(type(value))
+            self.value(wrapped)
+        else:
+            take_apart(self, value)
+        self._open.discard(identity)
 
 
 def digest_value(value: Any, *, files: Files = "content", classes: dict[type, None] | None = None) -> bytes:
@@ -504,7 +510,7 @@ def _without_caches(cls: type, state: Any) -> Any:
 # --- NumPy
 
 
-def _numpy(out: Digester, value: Any) -> bool:
+def _numpy(out: Digester, value: Any) -> None:
     np: Any = sys.modules["numpy"]
 
     if type(value) in (np.ndarray, np.memmap):
@@ -513,8 +519,7 @@ def _numpy(out: Digester, value: Any) -> bool:
         out.put(b"1")
         _array(out, np.asarray(value))
     else:
-        return False
-    return True
+        out.take_object(value)
 
 
 def _array(out: Digester, array: Any) -> None:
@@ -543,7 +548,7 @@ def _array(out: Digester, array: Any) -> None:
 # --- pandas
 
 
-def _pandas(out: Digester, value: Any) -> bool:
+def _pandas(out: Digester, value: Any) -> None:
     pd: Any = sys.modules["pandas"]
 
     cls = type(value)
@@ -564,8 +569,7 @@ def _pandas(out: Digester, value: Any) -> bool:
     elif isinstance(value, pd.api.extensions.ExtensionArray):
         _column(out, value)
     else:
-        return False
-    return True
+        out.take_object(value)
 
 
 def _index(out: Digester, index: Any) -> None:
@@ -601,7 +605,7 @@ def _column(out: Digester, column: Any) -> None:
 # --- Polars
 
 
-def _polars(out: Digester, value: Any) -> bool:
+def _polars(out: Digester, value: Any) -> None:
     pl: Any = sys.modules["polars"]
 
     if isinstance(value, pl.LazyFrame):
@@ -613,8 +617,7 @@ def _polars(out: Digester, value: Any) -> bool:
     elif type(value) is pl.Series:
         _series(out, value)
     else:
-        return False
-    return True
+        out.take_object(value)
 
 
 def _series(out: Digester, series: Any) -> None:
@@ -632,7 +635,7 @@ def _series(out: Digester, series: Any) -> None:
 # --- Arrow
 
 
-def _arrow(out: Digester, value: Any) -> bool:
+def _arrow(out: Digester, value: Any) -> None:
     pa: Any = sys.modules["pyarrow"]
 
     # How it is cut into pieces is no content, nor is what it was cut from.
@@ -647,8 +650,7 @@ def _arrow(out: Digester, value: Any) -> bool:
         combined = value.combine_chunks()
         take_apart(out, _own_buffers(pa, combined) if isinstance(combined, pa.Array) else combined)
     else:
-        return False
-    return True
+        out.take_object(value)
 
 
 def _own_buffers(pa: Any, array: Any) -> Any:
@@ -668,23 +670,23 @@ def _own_buffers(pa: Any, array: Any) -> Any:
 # --- PyTorch
 
 
-def _torch(out: Digester, value: Any) -> bool:
+def _torch(out: Digester, value: Any) -> None:
     torch: Any = sys.modules["torch"]
 
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
-        return False
+        out.take_object(value)
+        return
     out.text(b"T", f"{label(type(value))} {value.dtype} {tuple(value.shape)} {value.requires_grad}")
     if value.numel():
         flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
         out.stream(flat.view(torch.uint8).numpy().data)
-    return True
 
 
-LIBRARIES: dict[str, Callable[[Digester, Any], bool]] = {
+LIBRARIES: dict[str, Callable[[Digester, Any], None]] = {
     "numpy": _numpy,
     "pandas": _pandas,
     "polars": _polars,
     "pyarrow": _arrow,
     "torch": _torch,
 }
-"""By the first name of the class's module: takes a value, or says that it is none of those it knows."""
+"""By the first name of the class's module: takes a value, or what it does not know as any object."""
