@@ -52,8 +52,8 @@ def events(made, *messages):
     return [event for message in messages for event in made.take(list(message))]
 
 
-def submitted(key=KEY, at=1.0, by=None, depends_on=None, args=None):
-    return [m.SUBMITTED, at, by, [[key, depends_on, args]]]
+def submitted(key=KEY, at=1.0, by=None, depends_on=None, args=None, size=None):
+    return [m.SUBMITTED, at, by, [[key, depends_on, args, size]]]
 
 
 def done(at=4.0, key=KEY, attempt=1, run_id=7, steps=(("compute", 2.5, 3.5),), wanted=1, delay=0.5):
@@ -68,7 +68,7 @@ def test_a_task_is_submitted_queued_started_and_completed_on_its_workers_own_clo
     made = lives()
     assert events(
         made,
-        submitted(args={"x": 3, "password": "hunter2"}),
+        submitted(args={"x": 3, "password": "hunter2"}, size=800),
         [m.QUEUED, 1.1, KEY, 1],
         [m.ASSIGNED, 1.6, KEY, 1, WORKER, 7],
         done(
@@ -96,6 +96,7 @@ def test_a_task_is_submitted_queued_started_and_completed_on_its_workers_own_clo
             transfer_s=1.9 - 1.7,
             spill_s=0.25,
             requests=1,
+            call_bytes=800,
             result_bytes=28,
             span_id=SPAN,
             **IDS,

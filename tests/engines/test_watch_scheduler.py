@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 from distributed.scheduler import TaskState
 
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.scheduler_plugin import EngineWatch, SchedulerWatch, arguments_of
+from flightlog.engines.dask.scheduler_plugin import (
+    EngineWatch,
+    SchedulerWatch,
+    arguments_of,
+    size_of_arguments,
+)
 from flightlog.engines.limits import DaskLimits
 
 
@@ -125,7 +131,7 @@ def test_only_this_clients_tasks_are_told_of_and_marked_but_for_an_engines_own()
     for key in scheduler.tasks:
         plugin.transition(key, "waiting", "processing", stimulus_id="s")
     submitted, assigned = told(plugin)
-    assert submitted[2:] == ["abc", [["mine-1", None, None]]]
+    assert submitted[2:] == ["abc", [["mine-1", None, None, None]]]
     assert assigned[2:] == ["mine-1", 1, "tcp://a", 7]
     assert {key for key, task in scheduler.tasks.items() if task.annotations} == {"mine-1"}
     assert scheduler.tasks[attempt].suspicious == scheduler.allowed_failures
@@ -191,3 +197,15 @@ def test_arguments_are_named_and_bounded_and_what_is_large_is_named_by_type():
         "flag": True,
     }
     assert arguments_of(SimpleNamespace(), {}) is None
+
+
+def test_arrays_among_the_arguments_have_a_size_and_nobody_else_is_asked_for_it():
+    class Lazy:
+        @property
+        def nbytes(self):
+            raise RuntimeError("it would be loaded")
+
+    spec = SimpleNamespace(args=(np.zeros(10), 1, Lazy()), kwargs={"more": np.zeros(5)})
+    assert size_of_arguments(spec) == 120
+    assert size_of_arguments(SimpleNamespace(args=(1, Lazy()), kwargs={})) is None
+    assert size_of_arguments(SimpleNamespace()) is None

@@ -19,7 +19,7 @@ from flightlog.engines.limits import DaskLimits
 
 # From the scheduler, in the order in which things happened there.
 SUBMITTED: Final = "S"
-"""time, span that submitted, [[key, keys it depends on, arguments], …]"""
+"""time, span that submitted, [[key, keys it depends on, arguments, bytes of arrays in these], …]"""
 ANEW: Final = "N"
 """time, key, stimulus: a task that had ended is executed once more"""
 QUEUED: Final = "Q"

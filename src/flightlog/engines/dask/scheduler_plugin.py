@@ -102,7 +102,8 @@ class SchedulerWatch(SchedulerPlugin):
             mine[key] = 1 if task.state == "processing" else 0
             task.annotations = {**(task.annotations or {}), self.name: 1}
             depends_on = [m.text_of_key(other.key) for other in task.dependencies] or None
-            new.append((m.text_of_key(key), depends_on, arguments_of(task.run_spec, names)))
+            spec = task.run_spec
+            new.append((m.text_of_key(key), depends_on, arguments_of(spec, names), size_of_arguments(spec)))
         by = stimulus_id.rpartition("-by-")[2] if "-by-" in stimulus_id else None
         count = DaskLimits.max_tasks_per_message  # a large graph is many messages, so that parcels stay small
         for first in range(0, len(new), count):
@@ -292,6 +293,8 @@ def _plain(message: tuple[Any, ...]) -> tuple[Any, ...]:
 
 _PLAIN: frozenset[Any] = frozenset({int, float, bool, str, type(None)})
 _BIG = 1 << 63
+_OF_ARRAYS = frozenset({"cupy", "numpy", "pyarrow.lib", "torch"})
+"""Modules whose types may be asked for their size; a type of the program's own may do anything then."""
 
 
 def arguments_of(spec: Any, known: dict[int, list[str]]) -> dict[str, Any] | None:
@@ -317,6 +320,15 @@ def arguments_of(spec: Any, known: dict[int, list[str]]) -> dict[str, Any] | Non
     for name, value in list(kwargs.items())[: DaskLimits.max_arguments]:
         found[str(name)] = _glimpse(value)
     return found
+
+
+def size_of_arguments(spec: Any) -> int | None:
+    """Bytes of arrays among the arguments, which are sent with the call; None where there are none."""
+    args, kwargs = getattr(spec, "args", None), getattr(spec, "kwargs", None)
+    if not isinstance(args, tuple) or not isinstance(kwargs, dict):
+        return None
+    arrays = [value for value in (*args, *kwargs.values()) if type(value).__module__ in _OF_ARRAYS]
+    return sum(getattr(value, "nbytes", 0) for value in arrays) or None
 
 
 def _glimpse(value: Any) -> Any:

@@ -98,12 +98,13 @@ class Lives:
     def _submitted(self, message: m.Message) -> Iterable[Event]:
         _, at, by, tasks = message
         stamp = self._iso(at)
-        for key, _, args in tasks:
+        for key, _, args, size in tasks:
             life = self._new(key, at)
             life.parent = by or self._parent_id
+            life.call_bytes = size
             if args:
                 life.args = _cleaned(args)
-        for key, depends_on, _ in tasks:
+        for key, depends_on, *_ in tasks:
             life = self._lives[key]
             before = [self.task_id_of(other) for other in depends_on or ()]
             yield TaskSubmitted(
@@ -196,6 +197,7 @@ class Lives:
         began = self._caught_up(life, spent, worker, run_id)
         ended = TaskCompleted(
             timestamp=self._iso(spent.stop if spent.stop is not None else at),
+            call_bytes=life.call_bytes,
             result_bytes=nbytes,
             requests=max(self._requests(key) + max(wanted - 1, 0), 1),
             **self._ended_facts(life, spent),
@@ -428,6 +430,7 @@ class Life(Struct, eq=False):
     submitted: float | None
     parent: str | None
     args: dict[str, Any] = {}
+    call_bytes: int | None = None
     lost: list[str] = []
     """The workers that died while they had it."""
     attempt: int = 1
