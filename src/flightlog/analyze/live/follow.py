@@ -550,18 +550,20 @@ class Streams:
         """How much of the files was read, 0 to 1, while a reading is under way; null between readings."""
         if not self._under_way:
             return None
-        found = sum(following.bytes_read for following in self._following.values())
+        found = sum(following.scan.bytes_read for following in self._following.values())
         return min(0.99, found / self._whole) if self._whole else 0.0
 
     @property
     def last(self) -> str | None:
         """The latest timestamp of all events; null where there is none."""
-        return max((following.last for following in self._following.values() if following.last), default=None)
+        found = (following.scan.last for following in self._following.values())
+        return max(filter(None, found), default=None)
 
     @property
     def skipped(self) -> int:
         """Lines passed over so far because they hold no event."""
-        return sum(following.skipped for following in self._following.values())
+        scans = [following.scan for following in self._following.values()]
+        return sum(scan.foreign + scan.oversized for scan in scans)
 
     def scan(self, stream: str) -> Scan:
         """What reads a stream, from when its first line is given on."""

@@ -299,21 +299,6 @@ class Following:
         """Lines that stand twice, once the last look has gone through all files."""
         self._cut: set[int] = set()
 
-    @property
-    def skipped(self) -> int:
-        """Lines passed over so far because they hold no event."""
-        return self.scan.foreign + self.scan.oversized
-
-    @property
-    def last(self) -> str:
-        """The latest timestamp given so far; empty before there is one."""
-        return self.scan.last
-
-    @property
-    def bytes_read(self) -> int:
-        """How far the files were read, all together; tails are not counted."""
-        return self.scan.bytes_read
-
     def new(self, *, last: bool = False) -> Iterator[AnyEvent]:
         """What was not given before, older lines of each writer first.
 

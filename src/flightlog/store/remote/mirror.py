@@ -26,7 +26,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -34,8 +33,10 @@ import msgspec
 from flightlog.core.errors import RemoteError, RunNotFound
 from flightlog.core.locks import locked
 from flightlog.core.settings import Settings, read_settings, user_cache
+from flightlog.core.time import SECOND, timestamp_of
 from flightlog.store import layout
 from flightlog.store.documents import read_document, replace_bytes
+from flightlog.store.integrity import sum_of
 from flightlog.store.limits import StoreLimits
 from flightlog.store.read.files import entries_of
 from flightlog.store.remote.copies import RemoteCopies, RemoteFile, RunListed, list_remote
@@ -215,11 +216,10 @@ class Mirror:
             )
 
     def _as_of(self, only: str | None) -> str:
-        moment = self._cache.listed()
-        if only is not None:
-            fetched = self._cache.state_of(only).fetched
-            return "earlier" if fetched is None else f"at {fetched[:19]}Z"
-        return "earlier" if moment is None else f"at {datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        listed = self._cache.listed()
+        of_all = None if listed is None else timestamp_of(round(listed * SECOND))
+        moment = of_all if only is None else self._cache.state_of(only).fetched
+        return "earlier" if moment is None else f"at {moment[:19]}Z"
 
     def _reader(self) -> RemoteCopies:
         """The remote for this thread: connections are shared, waiting is not."""
@@ -315,7 +315,7 @@ class RunCopying:
         state.content = f"{listed.version}, in part" if problems else listed.version  # and so retried
         state.problems = problems
         state.final = info is not None and info.status in layout.ENDED
-        state.fetched = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+        state.fetched = timestamp_of(time.time_ns())
         state.versions = {name: listed.document(name) for name in DOCUMENTS}
         self.cache.write_state(self.run_id, state)
         return tuple(problems)
@@ -407,10 +407,7 @@ def _holds(here: Path, file: RemoteFile) -> bool:
     """Whether a file that is here holds what is wanted: one that grew in pieces is whole when its run has
     ended.
     """
-    if file.sha256 is None or _size(here) != file.size:
-        return False
-    with here.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest() == file.sha256
+    return file.sha256 is not None and _size(here) == file.size and sum_of(here).sha256 == file.sha256
 
 
 def _size(file: Path) -> int | None:

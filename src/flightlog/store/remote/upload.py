@@ -9,7 +9,6 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import RemoteError
 from flightlog.core.retry import delays_s
+from flightlog.core.time import SECOND, timestamp_of
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo
@@ -400,7 +400,7 @@ def _identity(source: BinaryIO) -> tuple[int, int]:
 
 
 def _moment(observer: Observer) -> str:
-    return datetime.fromtimestamp(observer.now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return timestamp_of(round(observer.now * SECOND))
 
 
 class Notes:

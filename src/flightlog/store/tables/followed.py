@@ -100,6 +100,7 @@ class FollowedTables(RunTables):
         self._derived = {"tasks": 0, "spans": 0}
         """How many of them are in what is derived."""
         self._deleted = self._odd_lines = 0
+        self._last_signs: dict[str, str] | None = None
         for stream in FOLLOWED:
             known = columns(stream)
             names = _COLUMNS.get(stream, tuple(known))
@@ -156,12 +157,16 @@ class FollowedTables(RunTables):
             inserted = self._connection.execute(_LINES_OF_ODD_SPANS).fetchone()
             self._odd_lines = inserted[0] if inserted else 0
             self._derived["spans"] = self.rows_of["spans"]
-        self._connection.execute(f"TRUNCATE {HIDDEN}.last_signs")
-        self._connection.execute(
-            f"INSERT INTO {HIDDEN}.last_signs "  # noqa: S608 - a constant
-            "VALUES ($1, $2, map($3::VARCHAR[], $4::TIMESTAMP[]))",
-            [self._run_id, utc_time(until), [*last_signs], [*map(utc_time, last_signs.values())]],
-        )
+        if (
+            self._odd_lines or self._last_signs != last_signs
+        ):  # the end of the run is that of open spans alone
+            self._last_signs = dict(last_signs)
+            self._connection.execute(f"TRUNCATE {HIDDEN}.last_signs")
+            self._connection.execute(
+                f"INSERT INTO {HIDDEN}.last_signs "  # noqa: S608 - a constant
+                "VALUES ($1, $2, map($3::VARCHAR[], $4::TIMESTAMP[]))",
+                [self._run_id, utc_time(until), [*last_signs], [*map(utc_time, last_signs.values())]],
+            )
         if self._odd_lines:
             self._connection.execute(f"TRUNCATE odd_span_rows; INSERT INTO odd_span_rows {ONE}")
 

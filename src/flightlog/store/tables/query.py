@@ -17,7 +17,7 @@ from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.text import words
 from flightlog.store.read.files import find_parts
 from flightlog.store.tables.connection import PlainPaths, plain_scratch, private_connection
-from flightlog.store.tables.run_tables import open_views, read_again, table_names
+from flightlog.store.tables.run_tables import open_views, read_again, stream_of, table_names
 from flightlog.store.tables.snapshots import Snapshots
 from flightlog.store.tables.views import NEEDS, STORED
 
@@ -172,8 +172,7 @@ def _lines_bytes(run: Run, wanted: frozenset[str] | None) -> int:
     snapshots = Snapshots(run.path, parts).current
     read: set[str] = set()
     for name in table_names([run]) if wanted is None else wanted:
-        stream = {"task_events": "tasks", "span_events": "spans"}.get(name, name)
-        for needed in NEEDS.get(name, {stream}):
+        for needed in NEEDS.get(name, {stream_of(name)}):
             kept = (
                 {f"views/{view}" for view, of in STORED.items() if of == needed}
                 if name in NEEDS

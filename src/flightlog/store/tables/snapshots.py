@@ -21,6 +21,7 @@ from msgspec import Struct
 from flightlog.events.columns import columns, projection
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
+from flightlog.store.integrity import sum_of
 from flightlog.store.limits import StoreLimits
 from flightlog.store.read.files import Part, Stamp, stamp_of
 from flightlog.store.tables.connection import is_built_in
@@ -231,7 +232,7 @@ def origin_of(file: Path) -> FileOrigin:
     file that was damaged since is not to pass for what its repaired bytes give.
     """
     found = file.stat()
-    return FileOrigin(found.st_size, found.st_mtime_ns, _sha256(file))
+    return FileOrigin(found.st_size, found.st_mtime_ns, sum_of(file).sha256)
 
 
 def are_as_noted(run: Path, files: Sequence[Path], noted: Mapping[str, FileOrigin]) -> bool:
@@ -262,15 +263,10 @@ def is_unchanged(file: Path, origin: FileOrigin, *, by_time: bool = True) -> boo
         found = file.stat()
         if found.st_size != origin.size_bytes:
             return False
-        return (by_time and found.st_mtime_ns == origin.mtime_ns) or _sha256(file) == origin.sha256
+        return (by_time and found.st_mtime_ns == origin.mtime_ns) or sum_of(file).sha256 == origin.sha256
     except OSError:
         return False
 
 
 def _name(run: Path, file: Path) -> str:
     return file.relative_to(run).as_posix()
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
