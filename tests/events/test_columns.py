@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from builders.examples import FEW
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import BUILT_IN_STREAMS, TIMESTAMPS, events_like
@@ -43,7 +44,7 @@ def row_of(event: Event, stream: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stream", BUILT_IN_STREAMS)
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(FEW, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_table_of_a_stream_holds_its_events_with_every_value(stream, data, connection, tmp_path):
     events = [data.draw(events_like(cls)) for cls in streams()[stream]]
@@ -60,7 +61,7 @@ def test_the_table_of_a_stream_holds_its_events_with_every_value(stream, data, c
 
 
 @given(TIMESTAMPS)
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(FEW, suppress_health_check=list(HealthCheck))
 def test_time_is_utc_whatever_the_session_s_time_zone(connection, tmp_path, timestamp):
     path = tmp_path / "lines.jsonl"
     path.write_bytes(encode_line(TaskSubmitted(task="t", task_id="1", args={}, timestamp=timestamp)))

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from builders.examples import FEW
 from builders.runs import at, make_run, note_death
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -424,7 +425,7 @@ lives = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(FEW, suppress_health_check=list(HealthCheck))
 @given(lives)
 def test_every_task_and_span_is_there_at_its_time_and_nothing_overlaps(
     tmp_path_factory: pytest.TempPathFactory, found: list[tuple]

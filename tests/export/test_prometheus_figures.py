@@ -7,8 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from builders.examples import FEW
 from builders.runs import at, make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flightlog
@@ -102,7 +103,7 @@ def lives(draw) -> list[Event]:
     return draw(st.permutations(events))
 
 
-@settings(max_examples=10)
+@FEW
 @given(lives())
 def test_tasks_are_where_the_summary_says_they_are(events: list[Event]) -> None:
     with TemporaryDirectory(prefix="flightlog-test-") as folder:
@@ -118,7 +119,7 @@ def test_tasks_are_where_the_summary_says_they_are(events: list[Event]) -> None:
     assert of(found, "tasks_submitted", "tasks_retried") == (summary.submitted, summary.retried)
 
 
-@settings(max_examples=10)
+@FEW
 @given(st.lists(st.floats(0, 1e6), max_size=20))
 def test_a_histogram_counts_each_duration_once(values: list[float]) -> None:
     events = [ended("completed", f"t{number}", duration_s=value) for number, value in enumerate(values)]

@@ -7,8 +7,9 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from builders.examples import FEW
 from builders.runs import at, make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.events import SpanEvent, TaskCompleted, TaskRetried, TaskStarted, TaskSubmitted
@@ -35,7 +36,7 @@ def began(row) -> tuple[datetime, str]:
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-@settings(max_examples=7, deadline=None)
+@FEW
 @given(tasks=starts, rows=st.integers(1, 6))
 def test_tasks_are_shown_in_the_order_of_their_start_and_their_id(compacted, tasks, rows):
     with tempfile.TemporaryDirectory() as folder:

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 from builders.drawn_runs import a_task, a_worker, events_of
+from builders.examples import FEW
 from builders.random_runs import Shape
 from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.summary import summarize
@@ -56,7 +57,7 @@ def about(value: Any) -> Any:
 
 
 @given(st.lists(a_task(), max_size=8), st.lists(a_worker(), max_size=3), st.randoms(use_true_random=False))
-@settings(max_examples=12)
+@FEW
 def test_the_headline_is_what_the_report_says_in_whatever_order_lines_stand(
     tmp_path_factory: pytest.TempPathFactory, tasks: list[Any], workers: list[Any], chance: random.Random
 ) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.examples import FEW
 from builders.expected_charts import drawn
 from builders.runs import at, make_run
 from builders.task_events import completed, failed, started
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.charts.layout import TimeWindow, means
@@ -58,7 +59,7 @@ def test_where_it_is_not_known_when_tasks_ran_none_is_said_to_run(tmp_path: Path
     assert drawn(make_run(tmp_path, [completed("a", 5, None, worker=None)])).concurrency is None
 
 
-@settings(max_examples=30)
+@FEW
 @given(
     st.integers(1, 1000),
     st.integers(1, 12),
@@ -312,7 +313,7 @@ def test_waits_are_points_where_they_are_few_and_a_grid_where_they_are_many(tmp_
 values = st.floats(1e-12, 1e300)
 
 
-@settings(max_examples=30)
+@FEW
 @given(values, values, st.integers(38, 60), st.booleans(), st.data())
 def test_bins_hold_every_value_and_are_no_more_than_asked_for(
     one: float, other: float, bins: int, zero: bool, data: st.DataObject

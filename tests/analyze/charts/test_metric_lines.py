@@ -8,9 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from builders.examples import FEW
 from builders.expected_charts import drawn
 from builders.runs import at, make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.charts.results import Curve, Curves
@@ -115,7 +116,7 @@ def test_a_run_without_metrics_has_no_curves(tmp_path: Path) -> None:
 numbers = st.one_of(st.none(), st.floats(-1e308, 1e308))
 
 
-@settings(max_examples=12)
+@FEW
 @given(
     st.lists(st.tuples(numbers, st.integers(-(2**63), 2**63 - 1)), min_size=2, max_size=8),
     st.integers(1, 200),

@@ -8,10 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from builders.examples import FEW
 from builders.expected_charts import timeline
 from builders.runs import at, make_run
 from builders.task_events import completed, span
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.charts.results import Nested
@@ -247,7 +248,7 @@ trees = st.lists(
 )
 
 
-@settings(max_examples=10)
+@FEW
 @given(trees)
 def test_every_span_is_drawn_once_inside_or_outside_of_tasks_and_none_overlaps_another_on_its_row(
     tree: list[Any],

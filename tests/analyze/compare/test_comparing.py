@@ -7,6 +7,7 @@ import math
 import msgspec
 import pytest
 from builders.compared_durations import closed_run, task_events
+from builders.examples import FEW
 from builders.runs import at
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -410,7 +411,7 @@ def lives(tasks):
     return [*events, *worker("w1", 0.0, 200.0), *worker("w2", 0.0, 200.0)]
 
 
-@settings(max_examples=7, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FEW, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=st.lists(task, max_size=12), after=st.lists(task, max_size=12))
 def test_every_count_is_that_of_the_summary_and_the_shares_add_up(tmp_path_factory, before, after):
     folder = tmp_path_factory.mktemp("pair")

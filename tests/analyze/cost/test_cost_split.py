@@ -9,9 +9,10 @@ from tempfile import mkdtemp
 
 from builders import slow_report
 from builders.drawn_runs import a_task, a_worker, events_of
+from builders.examples import FEW
 from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.cost.cost import CostSplit, run_cost
@@ -54,7 +55,7 @@ def test_every_part_of_a_workers_time_is_paid_for_once(tmp_path: Path) -> None:
 price = st.floats(0, 1000, allow_subnormal=False)
 
 
-@settings(deadline=None, max_examples=7)
+@FEW
 @given(
     st.lists(a_task(), max_size=6),
     st.lists(a_worker(), min_size=1, max_size=3),

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from builders.examples import FEW
 from builders.runs import at, make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flightlog
@@ -132,7 +133,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 )
 
 
-@settings(max_examples=8)
+@FEW
 @given(
     events=st.lists(EVENTS, max_size=12),
     status=st.sampled_from(["completed", "failed", "interrupted", "running", "odd"]),

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from builders import slow_report_parts as slow
+from builders.examples import FEW
 from builders.random_runs import Shape
 from builders.runs import at, make_run
 from builders.slow_findings import Findings
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.report import Report, report_on
@@ -162,7 +163,7 @@ def test_a_damaged_demo_says_what_is_left_of_it(demo: Path, tmp_path: Path, seed
     check(path)
 
 
-@settings(max_examples=10)
+@FEW
 @given(st.integers(0, 2**32), st.booleans())
 @example(43020, False)  # nothing ran, and the quota held it back
 def test_runs_of_any_shape_say_what_the_slow_path_says(seed: int, closed: bool) -> None:
@@ -173,7 +174,7 @@ def test_runs_of_any_shape_say_what_the_slow_path_says(seed: int, closed: bool) 
         shutil.rmtree(folder)
 
 
-@settings(max_examples=8)
+@FEW
 @given(st.integers(0, 2**32))
 def test_so_they_do_when_they_are_damaged(seed: int) -> None:
     folder = Path(mkdtemp(prefix="flightlog-test-"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from builders.examples import FEW
 from builders.runs import at, make_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -83,7 +84,7 @@ others = st.lists(
 
 
 @given(lives, others)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FEW, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_tables_and_lines_give_the_same_headline(tmp_path_factory, tasks, more):
     events = [event for number, one in enumerate(tasks) for event in life(number, *one)]
     path = make_run(tmp_path_factory.mktemp("runs"), [*events, *more])

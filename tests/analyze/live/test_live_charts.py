@@ -8,9 +8,10 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
+from builders.examples import FEW
 from builders.runs import START, at, make_run
 from builders.task_events import completed, started, submitted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.limits import LiveLimits
@@ -41,7 +42,7 @@ def line(state: LiveState, label: str) -> tuple[list[float], list[float | None]]
     st.lists(st.tuples(st.integers(0, 600), st.integers(0, 200)), min_size=1, max_size=12),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=10)
+@FEW
 def test_how_many_ran_is_the_average_over_each_stretch(stays: list[tuple[int, int]], dice: Random) -> None:
     events: list[Event] = [
         completed(f"t{n}", (begin + length) / 10, length / 10, "w1")
@@ -59,7 +60,7 @@ def test_how_many_ran_is_the_average_over_each_stretch(stays: list[tuple[int, in
 
 
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 400)), min_size=1, max_size=12))
-@settings(max_examples=10)
+@FEW
 def test_how_many_workers_were_up_is_the_average_over_each_stretch(stays: list[tuple[int, int]]) -> None:
     events: list[Event] = []
     for number, (since, lasted) in enumerate(stays):

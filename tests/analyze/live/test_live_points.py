@@ -7,8 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from builders.examples import FEW
 from builders.runs import START, at, make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from flightlog.analyze.charts.results import MetricPoints
@@ -87,7 +88,7 @@ def test_early_and_late_values_are_drawn_as_finely() -> None:
         assert max(gaps) <= 2 * min(gaps)
 
 
-@settings(max_examples=10)
+@FEW
 @given(some.lists(NUMBERS, max_size=700), some.randoms(use_true_random=False))
 def test_every_value_is_on_a_point_in_any_order(values: list[float | None], order: object) -> None:
     steps = list(range(len(values)))

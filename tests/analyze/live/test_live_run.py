@@ -12,11 +12,12 @@ from random import Random
 
 import msgspec
 import pytest
+from builders.examples import FEW
 from builders.hostile_run import hostile_run
 from builders.random_runs import Shape
 from builders.runs import START, at, make_run
 from builders.task_events import completed, failed, started, submitted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.limits import LiveLimits
@@ -143,7 +144,7 @@ def test_a_hostile_run_is_what_its_report_says_and_stays_small(tmp_path: Path) -
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=7)
+@FEW
 def test_a_run_of_any_shape_is_what_its_report_says(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
@@ -195,7 +196,7 @@ def _shown(state: LiveState) -> LiveState:
 
 
 @given(seed=st.integers(0, 2**32), cuts=st.sets(st.integers(0, 200), max_size=8))
-@settings(max_examples=15)
+@FEW
 def test_a_run_that_is_followed_to_its_end_in_any_pieces_and_order_is_what_its_report_says(
     tmp_path_factory: pytest.TempPathFactory, seed: int, cuts: set[int]
 ) -> None:
@@ -238,7 +239,7 @@ SELECT count(DISTINCT task_id) FROM attempts WHERE state = 'pending' AND depends
 
 
 @given(seed=st.integers(0, 2**32), cuts=st.sets(st.integers(0, 200), max_size=8))
-@settings(max_examples=10)
+@FEW
 def test_late_doubled_and_disordered_lines_count_as_in_the_tables_of_the_finished_run(
     tmp_path_factory: pytest.TempPathFactory, seed: int, cuts: set[int]
 ) -> None:

@@ -8,9 +8,10 @@ import shutil
 from pathlib import Path
 from tempfile import mkdtemp
 
+from builders.examples import FEW
 from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, order_attempts
@@ -59,7 +60,7 @@ def chain(run: Run, *, by_leaps: bool) -> CriticalPath | None:
         return traced.path if traced is not None else None
 
 
-@settings(max_examples=7, deadline=None)
+@FEW
 @given(st.integers(0, 1 << 32), st.integers(1, 4), st.integers(1, 40), st.booleans())
 @example(0, 1, 1, True)
 def test_the_chain_is_the_same(seed: int, workers: int, tasks: int, with_startups: bool) -> None:

@@ -8,8 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from builders.examples import FEW
 from builders.runs import make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.resources import GpuDeviceUse, GpuUse, Load
@@ -181,7 +182,7 @@ SAMPLES = st.lists(
 )
 
 
-@settings(max_examples=15)
+@FEW
 @given(samples=SAMPLES, seed=st.integers(0, 99))
 def test_the_order_of_samples_does_not_matter(samples: list[ResourceSample], seed: int) -> None:
     mixed = list(samples)

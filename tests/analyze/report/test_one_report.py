@@ -11,10 +11,11 @@ from tempfile import mkdtemp
 
 import pytest
 from builders.drawn_runs import a_task, a_worker, events_of
+from builders.examples import FEW
 from builders.large_runs import METRICS, sealed, spans_of, with_usage
 from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.report import report_bytes, report_on
@@ -56,7 +57,7 @@ def shuffle_lines(run: Path, seed: int) -> None:
     write_checksums(run)
 
 
-@settings(deadline=None, max_examples=8)
+@FEW
 @given(
     st.lists(a_task(), min_size=1, max_size=9),
     st.lists(a_worker(), max_size=3),

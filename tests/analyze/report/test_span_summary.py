@@ -5,8 +5,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from builders.examples import FEW
 from builders.runs import at, make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.metrics import MetricStats
@@ -114,7 +115,7 @@ trees = st.lists(
 
 
 @given(trees, st.randoms(use_true_random=False))
-@settings(max_examples=8)
+@FEW
 def test_the_order_of_spans_changes_nothing(tree: list, chance: random.Random) -> None:
     events: list[Event] = []
     for number, (name, start, duration, parent) in enumerate(tree):

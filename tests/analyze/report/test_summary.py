@@ -6,6 +6,7 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+from builders.examples import FEW
 from builders.runs import START, at, make_run
 from builders.task_events import completed, failed, started, submitted
 from hypothesis import HealthCheck, given, settings
@@ -61,7 +62,7 @@ def summary_of(path: Path) -> Summary:
 
 
 @given(chance=st.randoms(use_true_random=False))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FEW, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_same_lines_in_any_order_give_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random
 ) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from builders.examples import FEW
 from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
@@ -182,7 +183,7 @@ def events_of(life: list[tuple[str, float, float, str | None]]) -> list[Event]:
 
 
 @given(lives, st.randoms(use_true_random=False))
-@settings(max_examples=8)
+@FEW
 def test_the_order_of_events_changes_nothing(life: list, chance: random.Random) -> None:
     events = events_of(life)
     mixed = list(events)
@@ -191,7 +192,7 @@ def test_the_order_of_events_changes_nothing(life: list, chance: random.Random) 
 
 
 @given(lives)
-@settings(max_examples=10)
+@FEW
 def test_every_submitted_task_is_counted_in_exactly_one_fate(life: list) -> None:
     summary = tally(*events_of(life))
     fates = summary.completed + summary.failed + summary.cancelled + summary.running + summary.pending

@@ -10,8 +10,9 @@ from tempfile import mkdtemp
 import pytest
 from builders import slow_report
 from builders.drawn_runs import Clock, a_task, a_worker, events_of
+from builders.examples import FEW
 from builders.runs import at, make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.report import Report, report_on
@@ -128,7 +129,7 @@ def test_a_damaged_run_gives_what_is_left_of_it(demo: Path, tmp_path: Path, seed
     check(path)
 
 
-@settings(deadline=None, max_examples=12)
+@FEW
 @given(st.lists(a_task(), max_size=8), st.lists(a_worker(), max_size=3), st.booleans())
 def test_runs_of_any_shape_give_the_slow_paths_numbers(tasks: list, crew: list, closed: bool) -> None:
     folder = Path(mkdtemp(prefix="flightlog-test-"))
@@ -164,7 +165,7 @@ span = st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(-1, 8), st.
 seen_open = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=6)
 
 
-@settings(deadline=None, max_examples=8)
+@FEW
 @given(st.lists(span, min_size=1, max_size=9), seen_open, st.sets(st.integers(0, 8)))
 def test_spans_seen_open_and_never_ended_are_in_the_slow_paths_tree_as_last_seen(
     spans: list, seen: list, ended: set
@@ -190,7 +191,7 @@ def test_spans_seen_open_and_never_ended_are_in_the_slow_paths_tree_as_last_seen
         shutil.rmtree(folder)
 
 
-@settings(deadline=None, max_examples=8)
+@FEW
 @given(st.lists(span, min_size=1, max_size=9))
 def test_spans_of_any_shape_give_the_slow_paths_tree(spans: list) -> None:
     folder = Path(mkdtemp(prefix="flightlog-test-"))

@@ -5,9 +5,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from builders.examples import FEW
 from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.summary import summarize
@@ -106,7 +107,7 @@ def test_the_peak_is_of_workers_up_at_once_and_the_busy_peak_of_those_at_work() 
 seconds = st.integers(0, 60)
 
 
-@settings(max_examples=15)
+@FEW
 @given(
     st.lists(st.tuples(seconds, seconds, st.sampled_from(["w1", "w2"]), st.booleans()), max_size=12),
     st.lists(st.tuples(st.sampled_from(["w1", "w2", "w3"]), seconds, seconds), max_size=4),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.examples import FEW
 from builders.runs import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -160,7 +161,7 @@ ATTEMPTS, TASKS, STEPS = ("task_id", "attempt"), ("task_id",), ("since",)
 SPANS = ("span_id", "started_at", "duration_s", "status", "parent_id")
 
 
-@settings(max_examples=12)
+@FEW
 @given(task_events())
 def test_attempts_tasks_and_concurrency_are_what_plain_python_makes_of_the_events(events):
     with tempfile.TemporaryDirectory() as folder:
@@ -172,7 +173,7 @@ def test_attempts_tasks_and_concurrency_are_what_plain_python_makes_of_the_event
         same(steps, concurrency_of(run.run_id, attempts), STEPS)
 
 
-@settings(max_examples=12)
+@FEW
 @given(span_events())
 def test_spans_are_what_plain_python_makes_of_the_events(events):
     with tempfile.TemporaryDirectory() as folder:

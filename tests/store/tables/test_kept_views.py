@@ -8,9 +8,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from builders.drawn_runs import a_task, events_of
+from builders.examples import FEW
 from builders.large_runs import with_usage
 from builders.runs import at, make_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.events import (
@@ -137,7 +138,7 @@ def test_so_have_those_of_attempts_whose_lines_disagree(tmp_path: Path) -> None:
     assert rows_of(Run(run.path), kept=False) == before
 
 
-@settings(deadline=None, max_examples=8)
+@FEW
 @given(st.lists(a_task(), min_size=1, max_size=9), st.integers(0, 1 << 30))
 def test_so_have_those_of_runs_of_any_shape(tasks: list, seed: int) -> None:
     with TemporaryDirectory(prefix="flightlog-test-") as folder:

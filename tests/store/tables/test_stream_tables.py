@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builders.examples import FEW
 from builders.runs import at, make_run
 from events.strategies import BUILT_IN_STREAMS, events_like
 from hypothesis import given, settings
@@ -121,7 +122,7 @@ def runs(draw, folder: Path, token: str = "a1b2c3d4") -> Run:
     return Run(path)
 
 
-@settings(max_examples=12)
+@FEW
 @given(data=st.data())
 def test_the_table_of_a_stream_holds_what_the_reader_gives_whatever_happened_to_the_run(data):
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +142,7 @@ def test_a_line_with_blanks_of_a_power_cut_before_it_is_a_row_also_where_it_stan
     assert len(rows_held(run, "metrics")) == 1
 
 
-@settings(max_examples=8)
+@FEW
 @given(data=st.data())
 def test_so_do_the_tables_of_very_many_runs(data):
     with tempfile.TemporaryDirectory() as folder:
