@@ -176,17 +176,13 @@ def compare(before: AnyRun | Comparison | None = None, after: AnyRun | None = No
     or as a comparison.
     """
     figure = rows.comparison_figure(_compared(before, after))
-    if figure is None:
-        raise UsageError("there is nothing to draw: how long one of the two took is unknown")
-    return _grounded(figure)
+    return _grounded(figure, "how long one of the two took is unknown")
 
 
 def ratios(before: AnyRun | Comparison | None = None, after: AnyRun | None = None) -> Figure:
     """How much slower or faster each task and span became, with the range in which that is sure."""
     figure = rows.ratios_figure(_compared(before, after))
-    if figure is None:
-        raise UsageError("there is nothing to draw: the two have no task or span in common")
-    return _grounded(figure)
+    return _grounded(figure, "the two have no task or span in common")
 
 
 def _compared(before: AnyRun | Comparison | None, after: AnyRun | None) -> Comparison:
@@ -209,17 +205,15 @@ def trends(of: Trend | str | None = None, metric: str = "wall", **options: Any) 
     from flightlog.analyze.history.trends import trends as history
 
     found = of if isinstance(of, Trend) else history(of, metric, **options)
-    figure = lines.trends_figure(found)
-    if figure is None:
-        raise UsageError(f"there is nothing to draw: no run of {found.project} has the figure {found.metric}")
-    return _grounded(figure)
+    missing = f"no run of {found.project} has the figure {found.metric}"
+    return _grounded(lines.trends_figure(found), missing)
 
 
 def _chart(run: AnyRun, name: str, title: str, missing: str, instead: str | None = None) -> Figure:
     seen = _look(run)
     found = getattr(seen.drawn, name)
     if found is None and instead is not None and getattr(seen.drawn, instead) is not None:
-        raise UsageError(f"{_nothing(seen, missing)}; figures.{instead} draws that of the machine")
+        missing += f"; figures.{instead} draws that of the machine"
     return _drawn(None if found is None else lines.chart_figure(found, title=title), seen, missing)
 
 
@@ -236,15 +230,15 @@ def _figure(
 
 
 def _drawn(figure: Figure | None, seen: ReportWithCharts, missing: str) -> Figure:
-    if figure is None:
-        raise UsageError(_nothing(seen, missing))
-    return _grounded(figure)
+    return _grounded(figure, f"{seen.report.run.run_id} recorded {missing}")
 
 
-def _grounded(figure: Figure) -> Figure:
+def _grounded(figure: Figure | None, why_none: str) -> Figure:
     """The figure with a background of its own, because its page is unknown: dark where Plotly's default is
-    dark.
+    dark. A `UsageError` without a figure.
     """
+    if figure is None:
+        raise UsageError(f"there is nothing to draw: {why_none}")
     from plotly.io import templates
 
     dark = "dark" in str(templates.default or "")
@@ -252,10 +246,6 @@ def _grounded(figure: Figure) -> Figure:
     figure.layout.paper_bgcolor = figure.layout.plot_bgcolor = "#111111" if dark else "#ffffff"
     shown: Figure = notebook_part("plotly_figure").DisplayedFigure(figure)
     return shown
-
-
-def _nothing(seen: ReportWithCharts, missing: str) -> str:
-    return f"there is nothing to draw: {seen.report.run.run_id} recorded {missing}"
 
 
 def _opened(run: AnyRun) -> Run:

@@ -24,7 +24,7 @@ from flightlog.notebook.limits import NotebookLimits
 from flightlog.notebook.runs import count_bar
 from flightlog.record.context import active_runs
 from flightlog.show.document import Item, Items, Paragraph, Section, StatusLine
-from flightlog.show.live import TABLES, Follower
+from flightlog.show.live import TABLES, Follower, ended_of
 from flightlog.show.phrases import doing_title
 
 if TYPE_CHECKING:
@@ -193,8 +193,7 @@ def state_html(state: LiveState) -> str:
     done, problems = state.progress, state.problems
     words = [state.status, state.project]
     if done.submitted:
-        ended = done.completed + done.failed + done.cancelled
-        words.append(f"{format_count(ended)} of {plural(done.submitted, 'task')}")
+        words.append(f"{format_count(ended_of(done)[0])} of {plural(done.submitted, 'task')}")
     words.append(f"{'for' if state.status == 'running' else 'in'} {format_duration(state.elapsed_s)}")
     if state.status == "running" and done.left_s is not None:
         words.append(f"about {format_duration(done.left_s)} left")
@@ -205,18 +204,12 @@ def state_html(state: LiveState) -> str:
     }
     if len(problems) > 4:
         problems = [*problems[:3], f"… and {len(problems) - 3:,} more problems"]
-    tables = [
-        Section(
-            doing_title(over=state.over) if name == "running" else pane.title,
-            blocks=[
-                pane.table(
-                    NotebookLimits.max_live_failures if name == "failures" else NotebookLimits.max_live_rows
-                )
-            ],
-        )
-        for name in SHOWN
-        if (pane := TABLES[name].pane(state)).rows
-    ]
+    tables = []
+    for name in SHOWN:
+        pane = TABLES[name].pane(state)
+        most = NotebookLimits.max_live_failures if name == "failures" else NotebookLimits.max_live_rows
+        title = doing_title(over=state.over) if name == "running" else pane.title
+        tables.append(Section(title, blocks=[pane.table(most)]))
     return display_html(
         StatusLine(words, STATUS.get(state.status, "quiet")),
         *([Items([Item(state.error, style="bad")])] if state.error else []),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -48,13 +48,12 @@ def session_display(session: Session) -> Display:
         StatusLine([seen.state, seen.project, f"on {session.target}"], STATUS.get(seen.state, "quiet")),
         *(counts_display(seen.counts, seen.eta) if seen.counts is not None else []),
         Section("Failed for good", blocks=[failed]),
-        FactsBlock(
-            [
-                (label, brief(value, NotebookLimits.max_value_chars))
-                for label, value in session_facts(session, seen)
-            ]
-        ),
+        _cut_facts(session_facts(session, seen)),
     ]
+
+
+def _cut_facts(pairs: Sequence[tuple[str, str]]) -> FactsBlock:
+    return FactsBlock([(label, brief(value, NotebookLimits.max_value_chars)) for label, value in pairs])
 
 
 def session_facts(session: Session, seen: SessionState) -> list[tuple[str, str]]:
@@ -66,15 +65,8 @@ def session_facts(session: Session, seen: SessionState) -> list[tuple[str, str]]
 def future_display(future: TaskFuture) -> Display:
     """What became of a task so far; its result only where that is a number, a text or nothing."""
     state = future.state()
-    return [
-        StatusLine([state, future.task], STATUS.get(state, "quiet")),
-        FactsBlock(
-            [
-                (label, brief(value, NotebookLimits.max_value_chars))
-                for label, value in future_facts(future, state)
-            ]
-        ),
-    ]
+    facts = _cut_facts(future_facts(future, state))
+    return [StatusLine([state, future.task], STATUS.get(state, "quiet")), facts]
 
 
 def future_facts(future: TaskFuture, state: str) -> list[tuple[str, str]]:

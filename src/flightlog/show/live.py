@@ -4,6 +4,7 @@ row.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -156,7 +157,7 @@ class LiveTable(Struct, frozen=True, kw_only=True):
                 )
             ),
             empty=self.empty,
-            note=_note(len(rows), count, self.which),
+            note=f"the {len(rows):,} {self.which} of {format_count(count)}" if count > len(rows) else "",
             one=self.one,
             count=count,
         )
@@ -164,22 +165,18 @@ class LiveTable(Struct, frozen=True, kw_only=True):
 
 @cache
 def _columns(columns: str) -> tuple[LiveColumn, ...]:
-    found = []
-    for column in columns.split(", "):
-        field, _, title = column.partition(" ")
-        name = title.lstrip(">*+-")
-        marks = title[: len(title) - len(name)]
-        found.append(
-            LiveColumn(
-                name,
-                right=">" in marks,
-                wide="*" in marks,
-                end=LiveTextLimits.worker_name_end if name == "Worker" else 0,
-                field=field,
-                where="page" if "+" in marks else "terminal" if "-" in marks else "everywhere",
-            )
+    parts = [re.fullmatch(r"(\w+) ([>*+-]*)(.+)", column) for column in columns.split(", ")]
+    return tuple(
+        LiveColumn(
+            name,
+            right=">" in marks,
+            wide="*" in marks,
+            end=LiveTextLimits.worker_name_end if name == "Worker" else 0,
+            field=field,
+            where="page" if "+" in marks else "terminal" if "-" in marks else "everywhere",
         )
-    return tuple(found)
+        for field, marks, name in (part.groups() for part in parts if part is not None)
+    )
 
 
 def _unlike(keys: Sequence[str]) -> list[str]:
@@ -192,10 +189,6 @@ def _unlike(keys: Sequence[str]) -> list[str]:
         seen[key] += 1
         found.append(key if seen[key] == 1 else f"{key} {seen[key]}")
     return found
-
-
-def _note(shown: int, count: int, which: str) -> str:
-    return f"the {format_count(shown)} {which} of {format_count(count)}" if count > shown else ""
 
 
 def clock_text(timestamp: str) -> str:
@@ -492,14 +485,19 @@ def _how_far(state: LiveState, width: int) -> str:
     return progress_line(state.progress, width)
 
 
+def ended_of(progress: Progress) -> tuple[int, int]:
+    """How many tasks have ended, of how many; submissions may not be recorded."""
+    ended = progress.completed + progress.failed + progress.cancelled
+    return ended, max(progress.submitted, ended + progress.running)
+
+
 def progress_line(progress: Progress, width: int) -> str:
     """A progress bar with counts, most important first, and the estimated remaining time."""
     if progress.done is None:
         return "no task has been submitted"
     columns = BAR[width >= LiveTextLimits.wide_terminal]
-    ended = progress.completed + progress.failed + progress.cancelled
-    known = max(progress.submitted, ended + progress.running)  # submissions may not be recorded
-    parts = [f"{format_count(ended)} of {format_count(known)} ({format_percent(progress.done)})"]
+    ended, known = map(format_count, ended_of(progress))
+    parts = [f"{ended} of {known} ({format_percent(progress.done)})"]
     if progress.failed:
         parts.append(f"{format_count(progress.failed)} failed")
     parts.append(left_text(progress))
@@ -527,20 +525,18 @@ def _bar(share: float, columns: int) -> str:
 
 
 def _busy_parts(state: LiveState, columns: int) -> list[str]:
-    charts: list[tuple[str, Chart | None]] = [
-        ("concurrency", state.concurrency),
-        ("CPU", state.cpu),
-        ("memory", state.memory),
-        ("GPU memory", state.device_memory),
-    ]
-    parts = []
-    for title, chart in charts:
-        found = latest_of(chart, only="running" if title == "concurrency" else None)
-        if found is not None:
-            values, words = found
-            line = levels_line([value or 0.0 for value in spread(values, columns)])
-            parts.append(f"{title} {line.lstrip()} {words}")
-    return parts
+    found = {
+        "concurrency": latest_of(state.concurrency, only="running"),
+        "CPU": latest_of(state.cpu),
+        "memory": latest_of(state.memory),
+        "GPU memory": latest_of(state.device_memory),
+    }
+    lines = {
+        title: (levels_line([value or 0.0 for value in spread(latest[0], columns)]).lstrip(), latest[1])
+        for title, latest in found.items()
+        if latest is not None
+    }
+    return [f"{title} {line} {words}" for title, (line, words) in lines.items()]
 
 
 def latest_of(
@@ -639,16 +635,10 @@ def _label(field: str) -> str:
 
 
 def _text_lines(text: str) -> list[str]:
-    kept = text[: LiveTextLimits.max_text_lines * LiveTextLimits.max_line_length].splitlines()
-    lines = [
-        clean(line[: LiveTextLimits.max_line_length])
-        + ("…" if len(line) > LiveTextLimits.max_line_length else "")
-        for line in kept[: LiveTextLimits.max_text_lines]
-    ]
-    cut = (
-        len(kept) > LiveTextLimits.max_text_lines
-        or len(text) > LiveTextLimits.max_text_lines * LiveTextLimits.max_line_length
-    )
+    most, longest = LiveTextLimits.max_text_lines, LiveTextLimits.max_line_length
+    kept = text[: most * longest].splitlines()
+    lines = [clean(line[:longest]) + "…" * (len(line) > longest) for line in kept[:most]]
+    cut = len(kept) > most or len(text) > most * longest
     return [*lines, "… the rest is in the run's files"] if cut else lines
 
 

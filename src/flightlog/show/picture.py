@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flightlog.core.errors import MissingExtra, UsageError
@@ -65,8 +66,9 @@ def picture(
     scale = scale if format == "png" else 1.0
     _check("width", width_px, MIN_WIDTH_PX, scale)
     planned = plan(traces, layout, lettering, width_px)
-    height = planned.height_px if height_px is None else height_px
-    _check("height", height, min(planned.least_px, planned.height_px), scale)
+    full, least = max(planned.plot_px, MIN_PLOT_PX), min(planned.plot_px, 3 * MIN_PLOT_PX)
+    height = planned.height_px(full) if height_px is None else height_px
+    _check("height", height, planned.height_px(min(least, full)), scale)
     with _ONE_AT_A_TIME, _own_settings(), warnings.catch_warnings():
         # Too narrow for the names of its rows: drawn as it goes.
         warnings.filterwarnings("ignore", message="constrained_layout not applied")
@@ -190,14 +192,8 @@ def _bars(
         for row, base, length in zip(rows, bases, lengths, strict=True):
             stacked[row] = base + length
     half = trace.get("width", 1 - layout.get("bargap", 0.2)) / 2
-    paint = [
-        color_of(color, opacity)
-        for color, opacity in zip(
-            _each(trace["marker"]["color"], count, ""),
-            _each(trace["marker"].get("opacity"), count, 1.0),
-            strict=True,
-        )
-    ]
+    colors, opacities = trace["marker"]["color"], trace["marker"].get("opacity")
+    paint = list(map(color_of, _each(colors, count, ""), _each(opacities, count, 1.0)))
     corners = [
         [(base, row - half), (base + length, row - half), (base + length, row + half), (base, row + half)]
         for row, base, length in zip(rows, bases, lengths, strict=True)
@@ -231,13 +227,9 @@ def _scatter(axes: Any, trace: Any, layout: dict[str, Any]) -> Any:
         [math.nan if value is None else value for value in _on_axis(layout[f"{side}axis"], trace[side])]
         for side in ("x", "y")
     )
-    key: Any = None
-    if "lines" in trace["mode"]:
-        key = _line(axes, trace, x, y)
-    if "markers" in trace["mode"]:
-        dots = _markers(axes, trace, x, y)
-        key = key or dots
-    return key
+    drawn = [_line(axes, trace, x, y)] if "lines" in trace["mode"] else []
+    drawn += [_markers(axes, trace, x, y)] if "markers" in trace["mode"] else []
+    return drawn[0]
 
 
 def _line(axes: Any, trace: Any, x: list[float], y: list[float]) -> Any:
@@ -245,16 +237,11 @@ def _line(axes: Any, trace: Any, x: list[float], y: list[float]) -> Any:
 
     line = trace["line"]
     if trace.get("fill") == "toself":
-        piece: list[tuple[float, float]] = []
-        for point in [*zip(x, y, strict=True), (math.nan, math.nan)]:
-            if math.isnan(point[0]) or math.isnan(point[1]):
-                if len(piece) > 2:
-                    axes.fill(
-                        *zip(*piece, strict=True), color=color_of(trace["fillcolor"]), linewidth=0, zorder=1.5
-                    )
-                piece = []
-            else:
-                piece.append(point)
+        for gap, points in groupby(zip(x, y, strict=True), lambda point: any(map(math.isnan, point))):
+            corners = [] if gap else list(points)
+            if len(corners) > 2:
+                color = color_of(trace["fillcolor"])
+                axes.fill(*zip(*corners, strict=True), color=color, linewidth=0, zorder=1.5)
         if not line.get("width"):
             return Patch(facecolor=color_of(trace["fillcolor"]))
     [drawn] = axes.plot(
@@ -287,7 +274,8 @@ def _markers(axes: Any, trace: Any, x: list[float], y: list[float]) -> Any:
         )
     bare = symbol.startswith("line")
     open_ = "open" in symbol and not bare
-    lined = _each(edge.get("color"), len(x), None)
+    lined = _each(None if open_ else edge.get("color"), len(x), None)
+    edges = [color_of(own) if own else fill for own, fill in zip(lined, paint, strict=True)]
     drawn = axes.scatter(
         x,
         y,
@@ -295,23 +283,12 @@ def _markers(axes: Any, trace: Any, x: list[float], y: list[float]) -> Any:
         marker=_SYMBOLS[symbol],
         zorder=3,
         facecolors="none" if open_ else paint,
-        edgecolors=None
-        if bare
-        else paint
-        if open_
-        else [color_of(c) if c else p for c, p in zip(lined, paint, strict=True)],
+        edgecolors=None if bare else edges,
         linewidths=(edge.get("width", 1.5 if open_ else 0.0)) * _POINT_PX,
     )
     if symbol.endswith("dot"):
-        axes.scatter(
-            x,
-            y,
-            s=[(size / 3) ** 2 for size in sizes],
-            marker="o",
-            facecolors=paint,
-            edgecolors="none",
-            zorder=3,
-        )
+        dots = [(size / 3) ** 2 for size in sizes]
+        axes.scatter(x, y, s=dots, marker="o", facecolors=paint, edgecolors="none", zorder=3)
     return drawn
 
 
@@ -425,15 +402,9 @@ class SheetPlan(NamedTuple):
         """The height of the legend."""
         return LINE_PX * math.ceil(len(self.legend) / self.columns) + EDGE_PX if self.legend else 0
 
-    @property
-    def height_px(self) -> int:
-        """How high the picture is with a plot as high as the figure asks for."""
-        return math.ceil(self.head_px + max(self.plot_px, MIN_PLOT_PX) + self.axis_px + self.foot_px)
-
-    @property
-    def least_px(self) -> int:
-        """How high it must be for anything to be seen of the plot."""
-        return math.ceil(self.head_px + min(self.plot_px, 3 * MIN_PLOT_PX) + self.axis_px + self.foot_px)
+    def height_px(self, plot_px: float) -> int:
+        """How high the picture is with a plot of this height."""
+        return math.ceil(self.head_px + plot_px + self.axis_px + self.foot_px)
 
     def draw(self, sheet: Any, keys: list[Any], lettering: Lettering, width_px: int, height_px: int) -> None:
         """Write the texts onto the sheet, and leave the plot the place between them; `keys` are the
@@ -601,13 +572,12 @@ def ticks_with_room(
     places: list[float], texts: list[str], low: float, high: float, room_px: float
 ) -> tuple[list[float], list[str]]:
     """The ticks whose texts do not overlap, on an axis of this length from `low` to `high`."""
-    kept, free = [], -math.inf
+    kept, shown, free = list[float](), list[str](), -math.inf
     for place, text in zip(places, texts, strict=True):
         middle, half = (place - low) / ((high - low) or 1.0) * room_px, (_TICK_LETTER_PX * len(text) + 10) / 2
         if middle - half >= free:
-            kept.append((place, text))
-            free = middle + half
-    return [place for place, _ in kept], [text for _, text in kept]
+            kept, shown, free = [*kept, place], [*shown, text], middle + half
+    return kept, shown
 
 
 def _number(value: float) -> str:

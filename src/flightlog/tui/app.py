@@ -177,25 +177,21 @@ class TopApp(App[None]):
             "resources": [("CPU", state.cpu), ("Memory", state.memory), ("Concurrency", state.concurrency)],
             "gpu": [("GPU memory, all devices together", state.device_memory)],
         }
-        known = [
-            (title, chart, found)
-            for title, chart in charts.get(name, ())
-            if chart is not None
-            and (
-                found := latest_of(chart, only="running" if title == "Concurrency" else None, cells=2 * width)
-            )
-        ]
-        each = half(width) if len(known) > 1 else width
+        known = []
+        for title, chart in charts.get(name, ()):
+            found = latest_of(chart, only="running" if title == "Concurrency" else None, cells=2 * width)
+            if chart is not None and found is not None:
+                known.append((title, chart, *found))
         blocks = [
             plot_over_time(
                 f"{title}: {said}",
                 values,
                 length_s=chart.length_s,
                 label=unit_label(chart),
-                width=each,
+                width=half(width) if len(known) > 1 else width,
                 ends=(f"-{format_duration(chart.length_s)}", "end" if state.over else "now"),
             )
-            for title, chart, (values, said) in known
+            for title, chart, values, said in known
         ]
         return [self._drawn(line) for line in side_by_side(blocks, width=width)]
 
@@ -280,11 +276,9 @@ def _painted(lines: Sequence[str], status: str) -> Text:
     for number, line in enumerate(lines):
         style = "bold" if number == 0 else "red" if line.startswith("! ") else ""
         text.append(("\n" if number else "") + line, style=style)
-    at = lines[0].find(status) if status else -1
-    if at >= 0 and status in {"failed", "crashed", "interrupted"}:
-        text.stylize("red", at, at + len(status))
-    elif at >= 0 and status == "completed":
-        text.stylize("green", at, at + len(status))
+    tones = {"failed": "red", "crashed": "red", "interrupted": "red", "completed": "green"}
+    if status in tones and (at := lines[0].find(status)) >= 0:
+        text.stylize(tones[status], at, at + len(status))
     return text
 
 
@@ -351,12 +345,8 @@ class RunReader:
                     return
             self._tell(path, found)
             if not isinstance(found, Exception) and found.reading is not None:
-                self._read_on(path)
-
-    def _read_on(self, path: Path) -> None:
-        """There is more to read already: do not wait."""
-        with self._changed:
-            self._due = self._due or path == self._path
+                with self._changed:  # there is more to read already: do not wait
+                    self._due = self._due or path == self._path
 
     def _next(self) -> Path | None:
         """The run to read, when it is time; None at the end."""

@@ -200,32 +200,24 @@ class _Chooser:
         kind = "memory of" if kind == "memory" and task else kind
         known = OF_TASKS if task else OF_RUNS
         with ui.element("div").classes("fl-picks"):
-            self._project = (
-                ui.select(
-                    list(reversed(self._projects)),
-                    label="Project",
-                    value=project if project in self._projects else newest or None,
-                    with_input=len(self._projects) > 12,
-                    on_change=self.draw,
-                )
-                .props("outlined dense options-dense for=trends-project")
-                .classes("fl-pick")
+            self._project = ui.select(
+                list(reversed(self._projects)),
+                label="Project",
+                value=project if project in self._projects else newest or None,
+                with_input=len(self._projects) > 12,
+                on_change=self.draw,
+            ).props("options-dense for=trends-project")
+            self._metric = ui.select(
+                {**OF_RUNS, **OF_TASKS},
+                label="Figure",
+                value=kind if kind in known else "wall",
+                on_change=self.draw,
+            ).props("options-dense for=trends-metric")
+            self._task = ui.input("Task", value=task[:200], on_change=self.draw).props(
+                "debounce=500 for=trends-task"
             )
-            self._metric = (
-                ui.select(
-                    {**OF_RUNS, **OF_TASKS},
-                    label="Figure",
-                    value=kind if kind in known else "wall",
-                    on_change=self.draw,
-                )
-                .props("outlined dense options-dense for=trends-metric")
-                .classes("fl-pick")
-            )
-            self._task = (
-                ui.input("Task", value=task[:200], on_change=self.draw)
-                .props("outlined dense debounce=500 for=trends-task")
-                .classes("fl-pick")
-            )
+            for pick in (self._project, self._metric, self._task):
+                pick.props("outlined dense").classes("fl-pick")
         self._place = ui.element("div")
         self._drawn = 0
 
@@ -233,14 +225,11 @@ class _Chooser:
         """Draw the current choice; of two choices in quick succession, the last."""
         kind, task = str(self._metric.value), str(self._task.value or "").strip()
         self._task.set_visibility(kind in OF_TASKS)
-        if not self._listing.rows:
-            with self._place, card():
-                words(f"There are no runs in {self._listing.place} yet.", "fl-quiet")
-            return
-        if kind in OF_TASKS and not task:
+        if not self._listing.rows or (kind in OF_TASKS and not task):
+            none = f"There are no runs in {self._listing.place} yet."
             self._place.clear()
             with self._place, card():
-                words("Name the task.", "fl-quiet")
+                words("Name the task." if self._listing.rows else none, "fl-quiet")
             return
         project = self._projects.get(str(self._project.value), "")
         metric = f"{kind.removesuffix(' of')}:{task}" if kind in OF_TASKS else kind

@@ -95,15 +95,11 @@ class Dashboard:
 
             return compute(tuple(Run(row.path) for row in rows))
 
-        goes_on = [row.status == "running" for row in rows]  # its documents change all the time
-        stamps = [
-            None if runs else stamp_at(str(row.path / layout.RUN))
-            for row, runs in zip(rows, goes_on, strict=True)
-        ]
+        # The documents of a run that goes on change all the time.
+        stamps = [None if row.status == "running" else stamp_at(str(row.path / layout.RUN)) for row in rows]
         key = (what, *((row.key, stamp) for row, stamp in zip(rows, stamps, strict=True)))
-        return await self.results.get(
-            key, work, max_age_s=WebLimits.running_run_reuse_s if any(goes_on) else None
-        )
+        goes_on = any(row.status == "running" for row in rows)
+        return await self.results.get(key, work, max_age_s=WebLimits.running_run_reuse_s if goes_on else None)
 
     async def of_history(self, what: tuple[object, ...], compute: Callable[[Path], Result]) -> Result:
         """What is computed of the folder, once for all viewers and for a short while."""
@@ -132,14 +128,8 @@ class _SharedResult(NamedTuple):
 
     def is_good(self, now: float, max_age_s: float | None) -> bool:
         """Whether it is what somebody gets who asks now."""
-        if self.done is None:
-            return True
-        most = (
-            min(WebLimits.failure_reuse_s, WebLimits.failure_reuse_s if max_age_s is None else max_age_s)
-            if self.failed
-            else max_age_s
-        )
-        return most is None or now - self.done <= most
+        limits = (max_age_s, WebLimits.failure_reuse_s if self.failed else None)
+        return self.done is None or all(now - self.done <= most for most in limits if most is not None)
 
 
 class SharedResults:
@@ -216,23 +206,22 @@ class SharedResults:
                 self._compute(*work)
 
     def _compute(self, key: Hashable, future: Future[Any], compute: Callable[[], Any]) -> None:
+        result: Any = None
+        problem: BaseException | None = None
         try:
             result = compute()
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            with self._lock:
-                self._note(key, future, 0, failed=True)
-            future.set_exception(error)
-            return
+            problem = error
         size = len(result) if isinstance(result, str | bytes) else 0
         with self._lock:
-            self._note(key, future, size)
-        future.set_result(result)
-
-    def _note(self, key: Hashable, future: Future[Any], size: int, *, failed: bool = False) -> None:
-        known = self._kept.get(key)
-        if known is not None and known.future is future:
-            self._kept[key] = _SharedResult(future, self._clock(), size, failed)
-        self._make_room()
+            known = self._kept.get(key)
+            if known is not None and known.future is future:
+                self._kept[key] = _SharedResult(future, self._clock(), size, problem is not None)
+            self._make_room()
+        if problem is None:
+            future.set_result(result)
+        else:
+            future.set_exception(problem)
 
     def _make_room(self) -> None:
         held = sum(one.size for one in self._kept.values())

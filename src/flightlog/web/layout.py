@@ -23,15 +23,16 @@ Result = TypeVar("Result")
 
 
 @cache
-def _css() -> str:
-    return files("flightlog.web").joinpath("dashboard.css").read_text("utf-8")
+def style_sheet(name: str) -> str:
+    """The style sheet of this name."""
+    return files("flightlog.web").joinpath(f"{name}.css").read_text("utf-8")
 
 
 @contextmanager
 def page_layout(page: str, title: str) -> Iterator[None]:
     """A page of this kind, as a context manager for its content. `title` is shown as text."""
     ui.page_title(f"{brief(title, 80)} · Flightlog")
-    ui.add_css(_css())
+    ui.add_css(style_sheet("dashboard"))
     ui.colors(primary="#1d5f8a", positive="#1b7a48", negative="#b1271f", warning="#865600")
     with ui.header(elevated=False).classes("fl-head"), ui.element("div").classes("fl-bar"):
         ui.link("Flightlog", "/").classes("fl-mark")

@@ -8,7 +8,6 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -25,23 +24,19 @@ from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.figures.lines import chart_figure, curve_figure, curve_notes, limit_note
 from flightlog.show.figures.style import CONFIG, colors_of
 from flightlog.show.figures.timeline import timeline_figure
-from flightlog.show.live import NOTHING, TABLES, LiveRow, Pane, call_text, error_text, left_text
+from flightlog.show.live import NOTHING, TABLES, LiveRow, Pane, call_text, ended_of, error_text, left_text
 from flightlog.show.phrases import doing_title, moment_text, money_text
 from flightlog.show.terminal import brief
 from flightlog.web.dashboard import STATUSES
+from flightlog.web.layout import style_sheet
 from flightlog.web.limits import WebLimits
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.charts.results import Chart, MetricPoints
+    from flightlog.analyze.charts.results import Chart
     from flightlog.analyze.live.results import LiveState
     from flightlog.web.dashboard import Dashboard, RunRow
-
-
-@cache
-def _css() -> str:
-    return files("flightlog.web").joinpath("run_page.css").read_text("utf-8")
 
 
 class RunPage:
@@ -172,7 +167,7 @@ def _columns(name: str) -> str:
 
 async def live_page(dashboard: Dashboard, row: RunRow) -> None:
     """The content of `/run/<key>`; updated with new states while it is open."""
-    ui.add_css(_css())
+    ui.add_css(style_sheet("run_page"))
     page = RunPage(
         partial(dashboard.live.state, row.path),
         run_parts(row.path),
@@ -301,9 +296,8 @@ def _progress(state: LiveState) -> str:
         return f"still reading, {read} so far: {plural(progress.submitted, 'task')}"
     if progress.done is None:
         return "no tasks were recorded" if state.over else "no tasks so far"
-    ended = progress.completed + progress.failed + progress.cancelled
-    of = max(progress.submitted, ended + progress.running)
-    parts = [f"{format_count(ended)} of {format_count(of)} tasks ended ({format_percent(progress.done)})"]
+    ended, known = map(format_count, ended_of(progress))
+    parts = [f"{ended} of {known} tasks ended ({format_percent(progress.done)})"]
     if progress.per_s is not None and not state.over:
         parts.append(f"{progress.per_s:.3g} a second")
     if not (progress.left_at_least and (progress.left_s or 0.0) < 1):  # which says nothing
@@ -320,19 +314,17 @@ def _tiles(state: LiveState) -> list[dict[str, str]]:
         ("tasks.pending", "waiting", progress.waiting, ""),
         ("tasks.completed", "completed", progress.completed, "good"),
         ("tasks.failed", "failed", progress.failed, "bad"),
-    ]
-    others = [
         ("tasks.retried", "retried", progress.retried, "warn"),
         ("tasks.cancelled", "cancelled", progress.cancelled, ""),
         ("failures.count", "failures", state.failures_all, "warn"),
         ("spans.count", "spans", state.spans_all, ""),
         ("workers.count", "workers", state.workers_all, ""),
     ]
-    found = [
+    tiles: list[tuple[str, str, str, float, str]] = [
         (path, label, format_count(number), number, tone if number else "")
-        for path, label, number, tone in (*counts, *(other for other in others if other[2]))
+        for at, (path, label, number, tone) in enumerate(counts)
+        if number or at < 5  # what became of the tasks is always said
     ]
-    tiles: list[tuple[str, str, str, float, str]] = [*found]
     if state.cache_lookups:
         share = (state.cache_hits or 0) / state.cache_lookups
         tiles.append(("cache.hit_rate", "from the cache", format_percent(share), share, ""))
@@ -372,13 +364,13 @@ def _failure(row: LiveRow) -> dict[str, str]:
     one: Any = row.about
     again = f", attempt {one.attempt}" if one.attempt > 1 else ""
     where = f" on {brief(one.worker, 60)}" if one.worker else ""
-    return {
-        "key": _key(row),
-        "at": moment_text(one.at),
-        "text": error_text(one) or "no error was given",
-        "about": f"{call_text(one.task, one.args)}{again}{where}{' · retried' if one.retried else ''}",
-        "tone": row.style,
-    }
+    about = f"{call_text(one.task, one.args)}{again}{where}{' · retried' if one.retried else ''}"
+    return _item(row, error_text(one) or "no error was given", about)
+
+
+def _item(row: LiveRow, text: str, about: str) -> dict[str, str]:
+    at = moment_text(getattr(row.about, "at", None))
+    return {"key": _key(row), "at": at, "text": text, "about": about, "tone": row.style}
 
 
 def _details(one: Any) -> str | None:
@@ -388,13 +380,7 @@ def _details(one: Any) -> str | None:
 
 def _line(row: LiveRow) -> dict[str, str]:
     one: Any = row.about
-    return {
-        "key": _key(row),
-        "at": moment_text(one.at),
-        "text": brief(one.text, 300),
-        "about": brief(one.kind, 40).replace("_", " "),
-        "tone": row.style,
-    }
+    return _item(row, brief(one.text, 300), brief(one.kind, 40).replace("_", " "))
 
 
 def _key(row: LiveRow) -> str:
@@ -449,32 +435,27 @@ def run_figures(state: LiveState) -> dict[str, dict[str, Any] | None]:
 def _curves(state: LiveState) -> list[Curve]:
     """A curve over time needs a start of the run."""
     started = moment(state.start_time)
-    return [
-        _curve(one.name, one.points, 0.0 if one.points.by == "step" else (started or 0) / SECOND)
-        for one in sorted(state.metrics, key=lambda one: -one.count)
-        if one.points is not None and (one.points.by == "step" or started is not None)
-    ]
-
-
-def _curve(name: str, points: MetricPoints, began: float) -> Curve:
-    moved = {field: [at - began for at in getattr(points, field)] for field in ("at", "lost_at")}
-    return Curve(name=name, **{**msgspec.structs.asdict(points), **moved})
+    curves = []
+    for one in sorted(state.metrics, key=lambda one: -one.count):
+        points = one.points
+        if points is not None and (points.by == "step" or started is not None):
+            began = 0.0 if points.by == "step" else (started or 0) / SECOND
+            moved = {field: [at - began for at in getattr(points, field)] for field in ("at", "lost_at")}
+            curves.append(Curve(name=one.name, **{**msgspec.structs.asdict(points), **moved}))
+    return curves
 
 
 def _without_crowd(chart: Chart) -> Chart:
     """The chart without waiting tasks where they are so many that the other lines would lie flat."""
-    others = [
-        value for series in chart.series if series.label != "waiting" for value in series.value if value
-    ]
-    waiting = [
-        value for series in chart.series if series.label == "waiting" for value in series.value if value
-    ]
-    if not others or not waiting or max(waiting) <= WebLimits.max_waiting_to_running * max(others):
-        return chart
     kept = [series for series in chart.series if series.label != "waiting"]
-    return msgspec.structs.replace(
-        chart, series=kept, notes=[*chart.notes, f"Up to {max(waiting):,.0f} tasks waited."]
+    others, waiting = (
+        max((value for series in found for value in series.value if value), default=0.0)
+        for found in (kept, [series for series in chart.series if series not in kept])
     )
+    if not others or waiting <= WebLimits.max_waiting_to_running * others:
+        return chart
+    notes = [*chart.notes, f"Up to {waiting:,.0f} tasks waited."]
+    return msgspec.structs.replace(chart, series=kept, notes=notes)
 
 
 def _ready(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -67,12 +68,7 @@ def chart_figure(chart: Chart, *, title: str = "", notes: bool = True) -> Figure
 
     `title` is shown as written. Without `notes` the caller shows them, and `limit_note`.
     """
-    known = [
-        value
-        for series in chart.series
-        for value in series.value
-        if value is not None and math.isfinite(value)
-    ]
+    known = _known(chart)
     if not known:
         return None
     most = max(known)
@@ -107,8 +103,12 @@ def chart_figure(chart: Chart, *, title: str = "", notes: bool = True) -> Figure
 
 def limit_note(chart: Chart) -> str | None:
     """A sentence on limits that are too far off to be drawn; None where there are none."""
-    known = [v for series in chart.series for v in series.value if v is not None and math.isfinite(v)]
+    known = _known(chart)
     return " ".join(_limits(chart, max(known))[1]) or None if known else None
+
+
+def _known(chart: Chart) -> list[float]:
+    return [v for series in chart.series for v in series.value if v is not None and math.isfinite(v)]
 
 
 def _line(series: ChartSeries, number: int, chart: Chart, time: Scale, scale: Scale) -> dict[str, Any]:
@@ -268,15 +268,12 @@ def _band(at: Sequence[float], curve: Curve) -> dict[str, Any]:
     """From least to most and back, a piece for each stretch without a gap."""
     x: list[float | None] = []
     y: list[float | None] = []
-    piece: list[tuple[float, float, float]] = []
-    for place, least, most in [*zip(at, curve.least, curve.most, strict=True), (0.0, None, None)]:
-        if least is not None and most is not None:
-            piece.append((place, least, most))
-            continue
-        if len(piece) > 1:
-            x += [*(one[0] for one in piece), *(one[0] for one in reversed(piece)), None]
-            y += [*(one[1] for one in piece), *(one[2] for one in reversed(piece)), None]
-        piece = []
+    points = zip(at, curve.least, curve.most, strict=True)
+    for known, stretch in groupby(points, lambda point: None not in point):
+        places, least, most = zip(*stretch, strict=True)
+        if known and len(places) > 1:
+            x += [*places, *reversed(places), None]
+            y += [*least, *reversed(most), None]
     return filled(x, y, CURVE, 0.22, name="", showlegend=False)
 
 
@@ -372,11 +369,8 @@ def _run_points(trend: Trend, scale: Scale) -> dict[str, Any]:
 
 
 def _levels(trend: Trend, scale: Scale) -> dict[str, Any]:
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for level in trend.levels:
-        x += [level.first - 0.4, level.first + level.runs - 0.6, None]
-        y += [level.typical * scale.factor, level.typical * scale.factor, None]
+    x = [at for one in trend.levels for at in (one.first - 0.4, one.first + one.runs - 0.6, None)]
+    y = [at for one in trend.levels for at in (*scale.of([one.typical] * 2), None)]
     return line(x, y, {"color": LEVEL, "width": 2.5}, name="typical of a level")
 
 
@@ -395,13 +389,9 @@ def _level_band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
 def _changes(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
     if not trend.changes:
         return []
-    facts = []
+    facts, relative = [], trend.unit not in {"share", "count"}
     for change in trend.changes:
-        by = (
-            f" ({change.change:+.1%})"
-            if change.change is not None and trend.unit not in {"share", "count"}
-            else ""
-        )
+        by = f" ({change.change:+.1%})" if change.change is not None and relative else ""
         what = "".join(
             f"<br>{plain(d.what)}: {plain(d.before or 'unknown', 30)} → {plain(d.after or 'unknown', 30)}"
             for d in change.differences
@@ -448,13 +438,9 @@ def waits_figure(
         )
     y = duration_axis(queue, "time in the queue (logarithmic)")
     if not gridded and min(waits.queue_s) < min(queue):
-        others = [
-            (tick, text)
-            for tick, text in zip(y["tickvals"], y["ticktext"], strict=True)
-            if tick > 1.5 * min(queue)
-        ]
-        y["tickvals"] = [min(queue), *(tick for tick, _ in others)]
-        y["ticktext"] = ["none", *(text for _, text in others)]
+        ticks = zip(y["tickvals"], y["ticktext"], strict=True)
+        others = [(tick, text) for tick, text in ticks if tick > 1.5 * min(queue)]
+        y["tickvals"], y["ticktext"] = map(list, zip((min(queue), "none"), *others, strict=True))
     return make_figure(
         traces,
         x=duration_axis(run, "execution time (logarithmic)"),

@@ -250,28 +250,30 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
         ]
         if not picked:
             continue
-        ratios, lows, highs, facts = [], [], [], []
-        for label, change in picked:
-            interval = change.mean if change.by == "mean" and change.mean is not None else change.typical
-            assert interval is not None
-            low, high = interval.low or interval.ratio, interval.high or interval.ratio
-            ends += [value for value in (low, high, interval.ratio) if value > 0]
-            ratios.append(interval.ratio)
-            lows.append(max(interval.ratio - low, 0.0))
-            highs.append(max(high - interval.ratio, 0.0))
-            facts.append(
-                f"<b>{label}</b> {change.verdict}<br>{interval.ratio:.3g} times, {low:.3g} to {high:.3g}"
-            )
+        found = [
+            change.mean if change.by == "mean" and change.mean else change.typical for _, change in picked
+        ]
+        bounds = [
+            (one.low or one.ratio, one.ratio, one.high or one.ratio) for one in found if one is not None
+        ]
+        ends += [value for one in bounds for value in one if value > 0]
         color = _VERDICTS.get(verdict, QUIET)
-        around = {"array": highs, "arrayminus": lows, "thickness": 1.5, "width": 4, "color": color}
+        error = {
+            "array": [max(high - ratio, 0.0) for _, ratio, high in bounds],
+            "arrayminus": [max(ratio - low, 0.0) for low, ratio, _ in bounds],
+        }
         traces.append(
             markers(
-                ratios,
+                [ratio for _, ratio, _ in bounds],
                 [label for label, _ in picked],
                 {"symbol": _SHAPES.get(verdict, "circle"), "size": 10, "color": color},
-                facts,
+                [
+                    f"<b>{label}</b> {change.verdict}<br>{ratio:.3g} times, {low:.3g} to {high:.3g}"
+                    for (label, change), (low, ratio, high) in zip(picked, bounds, strict=True)
+                ],
                 name=verdict or "no change, or inconclusive",
-                error_x={"type": "data", "symmetric": False, **around},
+                error_x={"type": "data", "symmetric": False, "thickness": 1.5, "width": 4, "color": color}
+                | error,
             )
         )
     return make_figure(

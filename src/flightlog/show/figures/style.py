@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import unescape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -172,33 +172,15 @@ def make_figure(
         "showlegend": legend,
         "modebar": {"remove": BUTTONS_LEFT_OUT},
     }
+    at_left = {"x": 0, "xref": "paper", "xanchor": "left", "yanchor": "top"}
     if heads:
-        asked["title"] = {
-            "text": "<br>".join(f"<b>{line}</b>" for line in heads),
-            "x": 0,
-            "xref": "paper",
-            "xanchor": "left",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "pad": {"t": 4},
-            "font": {"size": 13},
-        }
+        text = "<br>".join(f"<b>{line}</b>" for line in heads)
+        place = {**at_left, "y": 1, "yref": "container", "pad": {"t": 4}}
+        asked["title"] = {"text": text, **place, "font": {"size": 13}}
     if told:
-        asked["annotations"] = [
-            {
-                "text": "<br>".join(f"<i>{'<br>'.join(lines)}</i>" for lines in told),
-                "x": 0,
-                "xref": "paper",
-                "xanchor": "left",
-                "y": 0,
-                "yref": "paper",
-                "yanchor": "top",
-                "yshift": -under + 2,
-                "align": "left",
-                "showarrow": False,
-            }
-        ]
+        text = "<br>".join(f"<i>{'<br>'.join(lines)}</i>" for lines in told)
+        place = {**at_left, "y": 0, "yref": "paper", "yshift": -under + 2}
+        asked["annotations"] = [{"text": text, **place, "align": "left", "showarrow": False}]
     asked.update(layout)
     figure = Figure({"data": [dict(trace) for trace in traces], "layout": asked})
     return with_theme(figure, "light")
@@ -512,18 +494,12 @@ def value_text(value: float | None, unit: str) -> str:
     """A value of a chart in words: `6.2 GiB`, `87%`, `3.5 cores`."""
     if value is None or not math.isfinite(value):
         return "unknown"
-    match unit:
-        case "bytes":
-            return format_bytes(value)
-        case "share":
-            return format_percent(value)
-        case "percent":
-            return f"{value:.3g}%"
-        case "cores":
-            return f"{value:.3g} {'core' if value == 1 else 'cores'}"
-        case "watts":
-            return f"{value:.4g} W"
-        case "seconds":
-            return duration_text(value)
-        case _:
-            return format_count(value)
+    show: dict[str, Callable[[float], str]] = {
+        "bytes": format_bytes,
+        "share": format_percent,
+        "percent": lambda value: f"{value:.3g}%",
+        "cores": lambda value: f"{value:.3g} {'core' if value == 1 else 'cores'}",
+        "watts": lambda value: f"{value:.4g} W",
+        "seconds": duration_text,
+    }
+    return show.get(unit, format_count)(value)

@@ -147,8 +147,8 @@ def _checked(outcomes: Sequence[ThresholdOutcome]) -> Element | None:
     style = "bad" if counts["failed"] else "good" if there.keys() == {"passed"} else "warn"
     if len(outcomes) == 1:
         return tag("p", f"The condition {next(iter(there))}.", class_=style)
-    advice_list = ", ".join(f"{count} {word}" for word, count in there.items())
-    return tag("p", f"Of {len(outcomes)} conditions, {advice_list}.", class_=style)
+    counted = ", ".join(f"{count} {word}" for word, count in there.items())
+    return tag("p", f"Of {len(outcomes)} conditions, {counted}.", class_=style)
 
 
 def _tiles(comparison: Comparison) -> list[Element]:

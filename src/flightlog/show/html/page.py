@@ -15,17 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from flightlog.show.document import Section, TableBlock, table_block
-from flightlog.show.figures.style import CONFIG, DARK, LIGHT, figure_json, value_text
+from flightlog.show.document import Section, TableBlock
+from flightlog.show.figures.style import CONFIG, DARK, LIGHT, figure_json
 from flightlog.show.html.blocks import blocks_of, table_of
 from flightlog.show.html.elements import Child, Element, data, html_text, said, script, style, tag, way
-from flightlog.show.limits import HtmlLimits
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-    from flightlog.analyze.charts.results import Chart, DurationSpread, Timeline
-    from flightlog.analyze.report.report import Report
 
 
 class PagePart(NamedTuple):
@@ -241,10 +237,12 @@ def plot(
     caption: str,
     *,
     notes: Sequence[str] = (),
-    numbers: Sequence[Child] = (),
+    numbers: TableBlock | None = None,
+    numbers_of: str = "",
     title: str = "",
 ) -> list[Element]:
-    """A figure with its caption, or nothing without one; `numbers` are in a part that unfolds.
+    """A figure with its caption, or nothing without one; `numbers` are in a part that unfolds, under the
+    caption `numbers_of`.
 
     `identity` is unique on the page. `notes` say what is not drawn one by one.
     """
@@ -266,7 +264,7 @@ def plot(
                 data_empty=EMPTY,
             ),
             tag("figcaption", words),
-            tag("details", tag("summary", "Numbers"), numbers) if numbers else None,
+            tag("details", tag("summary", "Numbers"), table_of(numbers, numbers_of)) if numbers else None,
             data(f"{identity}-data", figure_json(figure)),
         )
     ]
@@ -275,49 +273,3 @@ def plot(
 def _sentence(text: str) -> str:
     text = said(text.strip(), 1000)
     return (text[:1].upper() + text[1:]) + ("" if text.endswith((".", "!", "?")) else ".")
-
-
-def chart_numbers(chart: Chart) -> list[Element]:
-    """The least, most and last value of each line."""
-    rows = []
-    for series in chart.series:
-        known = [value for value in series.value if value is not None]
-        values = (*((min(known), max(known), known[-1]) if known else [None] * 3), series.limit)
-        rows.append((series.label, *("" if v is None else value_text(v, chart.unit) for v in values)))
-    head = ("Line", "Least", "Most", "Last", "Limit")
-    return list(table_of(TableBlock(head, rows), "Each line of the figure"))
-
-
-def spread_numbers(spreads: Sequence[DurationSpread]) -> list[Element]:
-    """The quantiles of each name."""
-    table = table_block(
-        spreads,
-        "name Name, count Count, least_s Least, p25_s p25, median_s Median, p75_s p75, p95_s p95, "
-        "most_s Most, total_s Total",
-    )
-    return list(table_of(table, "Durations by name"))
-
-
-def mark_numbers(timeline: Timeline) -> list[Element]:
-    """When and where tasks failed or were retried, the first ones."""
-    if not timeline.marks:
-        return []
-    marks = sorted(timeline.marks, key=lambda mark: mark.at_s)[: HtmlLimits.max_marks]
-    left = timeline.failures - len(marks)
-    table = table_block(
-        marks,
-        "task Task, at_s After, kind <What, where <Where, text <Error",
-        more=f"and {left:,} more failures and retries" if left > 0 else "",
-        where=lambda mark: timeline.lanes[mark.lane].label,
-    )
-    return list(table_of(table, "Failures and retries"))
-
-
-def wait_numbers(report: Report) -> list[Element]:
-    """The quantiles of queueing and of execution."""
-    of = [("Queueing", report.tasks.queue_s), ("Running", report.tasks.duration_s)]
-    table = table_block(
-        [item for item in of if item[1].count],
-        "key What, count Count, mean:_s! Mean, p50:_s! p50, p95:_s! p95, max:_s! Max",
-    )
-    return list(table_of(table, "Queueing and running"))

@@ -18,7 +18,7 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.bounded import bounded
 from flightlog.show.diagnosis import cause_parts, cause_title, rarer_causes
-from flightlog.show.document import Labelled, Section, TableBlock, facts_block
+from flightlog.show.document import Labelled, Section, TableBlock, facts_block, table_block
 from flightlog.show.figures import lines, rows, style
 from flightlog.show.figures.lines import limit_note
 from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_figure, timeline_notes
@@ -28,18 +28,14 @@ from flightlog.show.html.page import (
     AdviceRow,
     PagePart,
     advice_list,
-    chart_numbers,
-    mark_numbers,
     number,
     other_parts,
     page_html,
     plot,
     plotly_script,
-    spread_numbers,
     take_section,
     tile,
     verdict_section,
-    wait_numbers,
 )
 from flightlog.show.limits import HtmlLimits, TextLimits
 from flightlog.show.phrases import (
@@ -222,7 +218,27 @@ def timeline_plot(
     if timeline.failures:
         caption += " Failures and retries are marked." if of == "tasks" else " Failures are marked."
     figure = timeline_figure(timeline, colors=colors, length_s=length_s, notes=False)
-    return plot(identity, figure, caption, notes=timeline_notes(timeline), numbers=mark_numbers(timeline))
+    return plot(
+        identity,
+        figure,
+        caption,
+        notes=timeline_notes(timeline),
+        numbers=_marks_table(timeline),
+        numbers_of="Failures and retries",
+    )
+
+
+def _marks_table(timeline: Timeline) -> TableBlock | None:
+    """When and where tasks failed or were retried, the first ones."""
+    left = timeline.failures - len(timeline.marks[: HtmlLimits.max_marks])
+    table = table_block(
+        sorted(timeline.marks, key=lambda mark: mark.at_s),
+        "task Task, at_s After, kind <What, where <Where, text <Error",
+        limit=HtmlLimits.max_marks,
+        more=f"and {left:,} more failures and retries" if left > 0 else "",
+        where=lambda mark: timeline.lanes[mark.lane].label,
+    )
+    return table if table.rows else None
 
 
 def _metrics(report: Report, found: Curves | None) -> PagePart:
@@ -277,7 +293,14 @@ def _chart(identity: str, chart: Chart | None, caption: str, title: str = "") ->
         caption += f" The line is {said(chart.series[0].label, 80)}."
     beyond = limit_note(chart)
     notes = [*chart.notes, *([beyond] if beyond else [])]
-    return plot(identity, figure, caption, notes=notes, numbers=chart_numbers(chart), title=title)
+    rows = []
+    for series in chart.series:
+        known = [value for value in series.value if value is not None]
+        values = (*((min(known), max(known), known[-1]) if known else [None] * 3), series.limit)
+        rows.append((series.label, *("" if v is None else style.value_text(v, chart.unit) for v in values)))
+    numbers = TableBlock(("Line", "Least", "Most", "Last", "Limit"), rows)
+    of = "Each line of the figure"
+    return plot(identity, figure, caption, notes=notes, numbers=numbers, numbers_of=of, title=title)
 
 
 def _concurrency(drawn: RunCharts, named: dict[str, Section]) -> PagePart:
@@ -318,8 +341,13 @@ def _durations(
         caption = "How long spans of each name took, on a logarithmic axis."
     figure = rows.durations_figure(drawn.durations, colors=colors)
     table = table_of(names_table(report, HtmlLimits.max_names)) if report.tasks.by_name else ()
+    numbers = table_block(
+        drawn.durations,
+        "name Name, count Count, least_s Least, p25_s p25, median_s Median, p75_s p75, p95_s p95, "
+        "most_s Most, total_s Total",
+    )
     content = [
-        *plot("durations", figure, caption, numbers=spread_numbers(drawn.durations)),
+        *plot("durations", figure, caption, numbers=numbers, numbers_of="Durations by name"),
         *table,
         *_titled(named, "Slowest"),
     ]
@@ -333,7 +361,13 @@ def _waits(report: Report, drawn: RunCharts, colors: Mapping[str, str]) -> list[
     shown = "Each point is an attempt" if waits.queue_s else "Each cell counts attempts"
     caption = f"{shown}: how long it waited to start against how long it then ran. {_longer(waits)}"
     figure = lines.waits_figure(waits, colors=colors, notes=False)
-    return plot("waits", figure, caption, notes=waits.notes, numbers=wait_numbers(report))
+    of = [("Queueing", report.tasks.queue_s), ("Running", report.tasks.duration_s)]
+    numbers = table_block(
+        [item for item in of if item[1].count],
+        "key What, count Count, mean:_s! Mean, p50:_s! p50, p95:_s! p95, max:_s! Max",
+    )
+    of_both = "Queueing and running"
+    return plot("waits", figure, caption, notes=waits.notes, numbers=numbers, numbers_of=of_both)
 
 
 def _longer(waits: Waits) -> str:
@@ -472,11 +506,9 @@ def _headline(report: Report) -> tuple[str, str]:
     took = format_duration(run.duration_s) if run.duration_s is not None else "an unknown time"
     headline, style = {
         "completed": (f"Completed in {took}", "good"),
-        "failed": (f"Failed after {took}", "bad"),
-        "interrupted": (f"Interrupted after {took}", "bad"),
-        "crashed": (f"Crashed after {took}", "bad"),
         "running": (f"Running, for {took} so far", "plain"),
     }.get(run.status, (f"{said(run.status, 40).capitalize()} after {took}", "warn"))
+    style = "bad" if run.status in {"failed", "interrupted", "crashed"} else style
     if failed:
         return ("warn" if style == "good" else style), f"{headline}, with {plural(failed, 'failed task')}"
     return style, headline
@@ -525,8 +557,9 @@ def _tiles(report: Report) -> list[Element]:
     adopted = tasks.names and not tasks.submitted  # another tool recorded it, which knows no submissions
     hits = f"{format_count(cache.hits)} of {format_count(cache.lookups)}"
     average = f"{format_duration(mean)} on average" if mean is not None else ""
+    ended = report.run.signal or (f"exit code {report.run.exit_code}" if report.run.exit_code else "")
     tiles = [
-        ("Status", "run.status", _ended(report), True),
+        ("Status", "run.status", said(ended, 40), True),
         ("Wall time", "run.duration_s", "", True),
         ("Tasks submitted", "tasks.submitted", "", True),
         ("Completed", "tasks.completed", average, True),
@@ -559,13 +592,6 @@ def _tile_text(path: str, value: Any, currency: str | None) -> str:
     return "unknown" if value is None else said(figure_text(path, value), 40)
 
 
-def _ended(report: Report) -> str:
-    run = report.run
-    if run.signal is not None:
-        return said(run.signal, 40)
-    return f"exit code {run.exit_code}" if run.exit_code else ""
-
-
 def _failed(diagnosis: RunDiagnosis | None) -> list[AdviceRow]:
     """The causes that explain most, with the first remedies of each."""
     if diagnosis is None:
@@ -589,17 +615,14 @@ def cause_heading(cause: Cause) -> list[Child]:
 
 def _limited(report: Report) -> list[AdviceRow]:
     """What took the most time beside the work itself; that nothing did, where nothing did."""
-    rows = []
-    for finding in report.findings[: HtmlLimits.max_findings_in_verdict]:
-        what, advice = split_advice(finding.sentence)
-        rows.append(
-            AdviceRow(
-                tag("p", coded(f"{capitalized(what).rstrip('.')}.", 1000)),
-                tag("p", coded(f"Try {advice}", 600)) if advice else None,
-            )
-        )
+    found = [split_advice(one.sentence) for one in report.findings[: HtmlLimits.max_findings_in_verdict]]
     note = findings_section(report).note
-    if not rows and note:
-        _, _, rest = note.partition("; ")
-        rows.append(AdviceRow(tag("p", f"Nothing stands out: {said(rest)}."), None))
-    return rows
+    if not found and note:
+        return [AdviceRow(tag("p", f"Nothing stands out: {said(note.partition('; ')[2])}."), None)]
+    return [
+        AdviceRow(
+            tag("p", coded(f"{capitalized(what).rstrip('.')}.", 1000)),
+            tag("p", coded(f"Try {advice}", 600)) if advice else None,
+        )
+        for what, advice in found
+    ]
