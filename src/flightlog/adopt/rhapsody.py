@@ -11,17 +11,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
+from flightlog import events
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.source_files import DurationTotals, Record, SourceLines, files, first_objects
 from flightlog.core.errors import UsageError
-from flightlog.events import (
-    Event,
-    Metric,
-    ResourceSample,
-    TaskQueued,
-    TaskStarted,
-    TaskSubmitted,
-)
 from flightlog.record.values import bounded, clean
 from flightlog.store.layout import ELAPSED
 
@@ -165,12 +158,14 @@ class _Checkpoint:
         if kind == "TaskSubmitted":
             if self._ours is not None:
                 self._scratch.put(f"{_SUBMITTED}{common['task_id']}", at_ns)
-            self._maker.add(TaskSubmitted(args={}, **common), at_ns, kept="tasks submitted")
+            self._maker.add(events.TaskSubmitted(args={}, **common), at_ns, kept="tasks submitted")
         elif kind == "TaskStarted" and self._ours is not None:
-            started = TaskStarted(worker=None, queue_s=self._waited(common["task_id"], at_ns), **common)
+            started = events.TaskStarted(
+                worker=None, queue_s=self._waited(common["task_id"], at_ns), **common
+            )
             self._maker.add(started, at_ns, kept="tasks started")
         elif kind == "TaskQueued":
-            self._maker.add(TaskQueued(**common), at_ns, kept="tasks queued")
+            self._maker.add(events.TaskQueued(**common), at_ns, kept="tasks queued")
         elif kind in _ENDS:
             self._end(kind, record, attributes, span, common, at_ns)
         else:
@@ -235,15 +230,14 @@ class _Checkpoint:
     def _resource(self, record: Record, at_ns: int) -> None:
         node, gpu = record.text("node_id"), record.whole("gpu_id")
         cpu, memory, busy = (record.number(name) for name in ("cpu_percent", "memory_percent", "gpu_percent"))
-        samples: list[Event] = []
+        samples: list[events.Event] = []
         if gpu is not None:
-            samples.append(
-                ResourceSample(scope="gpu", host=node, cpu_percent=None, gpu_index=gpu, gpu_percent=busy)
-            )
+            of_gpu: dict[str, Any] = {"gpu_index": gpu, "gpu_percent": busy}
+            samples.append(events.ResourceSample(scope="gpu", host=node, cpu_percent=None, **of_gpu))
         elif cpu is not None:
-            samples.append(ResourceSample(scope="node", host=node, cpu_percent=cpu))
+            samples.append(events.ResourceSample(scope="node", host=node, cpu_percent=cpu))
         if gpu is None and memory is not None:
-            samples.append(Metric(name=f"memory_percent {node or 'node'}", value=memory))
+            samples.append(events.Metric(name=f"memory_percent {node or 'node'}", value=memory))
             self._account.map("memory in percent of the node → metric memory_percent")
         for event in samples:
             self._maker.add(event, at_ns)

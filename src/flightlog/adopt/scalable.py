@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from flightlog import events
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.source_files import (
     DurationTotals,
@@ -23,22 +24,6 @@ from flightlog.adopt.source_files import (
 )
 from flightlog.core.errors import UsageError
 from flightlog.core.units import parse_age, parse_size
-from flightlog.events import (
-    ArtifactRecorded,
-    CacheLookup,
-    Failure,
-    ResourceRequest,
-    TaskCancelled,
-    TaskCompleted,
-    TaskFailed,
-    TaskQueued,
-    TaskRetried,
-    TaskSubmitted,
-    WorkerLaunched,
-    WorkerLost,
-    WorkerReady,
-    WorkerRemoved,
-)
 from flightlog.record.values import bounded, clean
 from flightlog.store.layout import ELAPSED
 
@@ -51,15 +36,15 @@ _LEFT_OUT = {
 }
 """Documents that are not in the run, and why."""
 _WORKERS: dict[str, Callable[..., Any]] = {
-    "launched": WorkerLaunched,
-    "ready": WorkerReady,
-    "lost": WorkerLost,
-    "removed": WorkerRemoved,
+    "launched": events.WorkerLaunched,
+    "ready": events.WorkerReady,
+    "lost": events.WorkerLost,
+    "removed": events.WorkerRemoved,
 }
 _ENDS: dict[str, Callable[..., Any]] = {
-    "succeeded": TaskCompleted,
-    "failed": TaskFailed,
-    "cancelled": TaskCancelled,
+    "succeeded": events.TaskCompleted,
+    "failed": events.TaskFailed,
+    "cancelled": events.TaskCancelled,
 }
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -178,7 +163,7 @@ class _RunDirectory:
         mapped: str | None = None,
         **whose: Any,
     ) -> None:
-        request = ResourceRequest(
+        request = events.ResourceRequest(
             cpus=asked.number(f"{prefix}cpus"),
             memory_bytes=_size(asked.get(f"{prefix}memory")),
             gpus=asked.number(f"{prefix}gpus"),
@@ -198,15 +183,15 @@ class _RunDirectory:
         account, message = self._account, record.text("error_message")
         if state == "submitted":
             self._scratch.put(task_id, name)
-            submitted = TaskSubmitted(args={}, parent_id=self._maker.span_id, **common)
+            submitted = events.TaskSubmitted(args={}, parent_id=self._maker.span_id, **common)
             self._maker.add(submitted, at_ns, kept="tasks submitted")
             return
         if state == "running":
             what = "task lines `running`, written at submission → task_queued"
-            self._maker.add(TaskQueued(**common), at_ns, mapped=what)
+            self._maker.add(events.TaskQueued(**common), at_ns, mapped=what)
             return
         if state == "retried":
-            self._maker.add(TaskRetried(reason=message, **common), at_ns, kept="tasks retried")
+            self._maker.add(events.TaskRetried(reason=message, **common), at_ns, kept="tasks retried")
             return
         ended = _ENDS.get(str(state))
         if ended is None:
@@ -221,7 +206,7 @@ class _RunDirectory:
             "tags": clean({name: value for name, value in tags.items() if value is not None})[0],
             "metrics": {} if elapsed is None else {ELAPSED: elapsed},
         }
-        if ended is TaskFailed:  # the failure itself is a line of its own stream
+        if ended is events.TaskFailed:  # the failure itself is a line of its own stream
             common["error_type"] = record.text("error_type")
             common["error_message"] = None if message is None else bounded(message, 2000)
         self._maker.add(ended(**common), at_ns, kept=f"tasks {state}")
@@ -239,7 +224,7 @@ class _RunDirectory:
             self._other(record, at_ns)
             return
         made = self._scratch.get(f"cache\0{key}") if hit and key is not None else None
-        lookup = CacheLookup(
+        lookup = events.CacheLookup(
             task=bounded(name, 500),
             result="hit" if hit else "miss",
             key=key,
@@ -254,7 +239,7 @@ class _RunDirectory:
 
     def _failure(self, record: Record, at_ns: int) -> None:
         task_id, message = record.text("task_id"), record.text("message")
-        failure = Failure(
+        failure = events.Failure(
             scope="run" if task_id is None else "task",
             error_type=record.text("failure_class"),
             message=None if message is None else bounded(message, 2000),
@@ -272,7 +257,7 @@ class _RunDirectory:
             return
         digest = record.text("digest")
         about = {"task_name": record.get("task_name"), "component": record.get("component"), "digest": digest}
-        artifact = ArtifactRecorded(
+        artifact = events.ArtifactRecorded(
             name=bounded(name or uri, 500),
             uri=bounded(uri),
             kind=record.text("kind"),
@@ -299,7 +284,7 @@ class _RunDirectory:
         if worker is None or made is None:
             self._other(record, at_ns)
             return
-        more = {"reason": None} if made in {WorkerLost, WorkerRemoved} else {}
+        more = {"reason": None} if made in {events.WorkerLost, events.WorkerRemoved} else {}
         event = made(worker=worker, host=None, pid=None, component=record.text("component"), **more)
         self._maker.add(event, at_ns, kept="worker events")
 

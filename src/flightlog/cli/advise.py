@@ -31,15 +31,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flightlog.cli.options import (
-    AnyFormat,
-    RunsDir,
-    flag,
-    manifest_option,
-    option,
-    problems_noted,
-    readable_runs_folder,
-)
+from flightlog.cli import options
+from flightlog.cli.options import flag, option
 from flightlog.cli.output import note, put_result
 from flightlog.core.errors import UsageError
 from flightlog.core.text import plural
@@ -63,9 +56,9 @@ def advise(
         "C", "Share of attempts for which the recommendation should be enough.", default=0.95
     ),
     apply: bool = flag("--apply", "Write the recommended settings to an overlay beside the manifest."),
-    manifest: Path | None = manifest_option("--apply"),
-    format_: AnyFormat = "text",
-    runs_dir: RunsDir = None,
+    manifest: Path | None = options.manifest_option("--apply"),
+    format_: options.AnyFormat = "text",
+    runs_dir: options.RunsDir = None,
 ) -> None:
     """Recommend resources for the next run, and say why.
 
@@ -79,7 +72,11 @@ def advise(
     if apply:
         into, project = _manifest(manifest, project)
     found = advised_by(
-        readable_runs_folder(runs_dir), project=project, target=target, task=task, confidence=confidence
+        options.readable_runs_folder(runs_dir),
+        project=project,
+        target=target,
+        task=task,
+        confidence=confidence,
     )
     put_result(found, format_, advice_text, encode=advised_json, apply_hint=not apply)
     if into is not None:
@@ -92,7 +89,7 @@ def _manifest(file: Path | None, project: str | None) -> tuple[Manifest, str]:
     """
     from flightlog.session.manifest import load_manifest
 
-    with problems_noted():
+    with options.problems_noted():
         found = load_manifest(file)
         name = found.resolved(os.environ, raw=True).project.name
     if project is not None and project != name:
@@ -108,7 +105,7 @@ def _apply(found: Advised, manifest: Manifest) -> None:
     """
     from flightlog.session.overlay import write_advised
 
-    with problems_noted():
+    with options.problems_noted():
         written = write_advised(manifest, found)
     for problem in written.left_out:
         note(problem)

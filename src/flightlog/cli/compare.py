@@ -69,15 +69,8 @@ import os
 
 import typer
 
-from flightlog.cli.options import (
-    AnyPageFormat,
-    OutputFile,
-    RunsDir,
-    flag,
-    option,
-    readable_runs_folder,
-    run_argument,
-)
+from flightlog.cli import options
+from flightlog.cli.options import flag, option
 from flightlog.cli.output import OpenPage, check_file, note, put_or_write, put_page, text_options
 from flightlog.core.errors import UsageError
 
@@ -85,7 +78,7 @@ DOING = "comparing runs"
 
 
 def compare(
-    runs: list[str] | None = run_argument(
+    runs: list[str] | None = options.run_argument(
         "Runs before and after the change, or groups of runs such as demo:last5. Default: the last two "
         "runs of a project",
         "A B",
@@ -94,10 +87,10 @@ def compare(
         "C", "Exit with code 1 if this condition holds, such as 'p95>10%'. Several conditions may follow."
     ),
     strict: bool = flag("--strict", "Let conditions also hold for changes within noise."),
-    format_: AnyPageFormat = "text",
-    output: OutputFile = None,
+    format_: options.AnyPageFormat = "text",
+    output: options.OutputFile = None,
     open_: OpenPage = False,
-    runs_dir: RunsDir = None,
+    runs_dir: options.RunsDir = None,
 ) -> None:
     """Show what changed between two runs or groups of runs.
 
@@ -120,7 +113,7 @@ def compare(
     thresholds = parse_thresholds(conditions)
     if output is not None:
         check_file(output)
-    folder = readable_runs_folder(runs_dir)
+    folder = options.readable_runs_folder(runs_dir)
 
     before, after = [*named, None, None][:2]
     if format_ == "html":

@@ -32,19 +32,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from flightlog.cli.options import (
-    AnyFormat,
-    OutputFile,
-    RunsDir,
-    TargetName,
-    flag,
-    manifest_option,
-    note_unset,
-    option,
-    problems_noted,
-    run_argument,
-    runs_folder,
-)
+from flightlog.cli import options
+from flightlog.cli.options import flag, option
 from flightlog.cli.output import json_text, put_or_write, text_options, wants_color
 from flightlog.core.errors import UsageError
 
@@ -57,19 +46,19 @@ DOING = "reading earlier runs"
 
 
 def plan(
-    run: str | None = run_argument(
+    run: str | None = options.run_argument(
         "With --check: the run to check against. Default: the last run of the project that has a lock"
     ),
-    manifest: Path | None = manifest_option(),
-    target: TargetName = None,
+    manifest: Path | None = options.manifest_option(),
+    target: options.TargetName = None,
     overlay: str | None = option(
         "O", "Overlay to apply: a name in the manifest, or a file. Default: FLIGHTLOG_OVERLAY"
     ),
     check: bool = flag("--check", "Show what differs from the lock of a run."),
     dry_run: bool = flag("--dry-run", "Dry run: print what --output would contain, and write no file."),
-    output: OutputFile = None,
-    format_: AnyFormat = "text",
-    runs_dir: RunsDir = None,
+    output: options.OutputFile = None,
+    format_: options.AnyFormat = "text",
+    runs_dir: options.RunsDir = None,
 ) -> None:
     """Show what would run where, and what it would cost.
 
@@ -83,8 +72,8 @@ def plan(
     from flightlog.show.plan import differences_text, plan_text
 
     differences: list[Difference] = []
-    with problems_noted():
-        found, folder = load_manifest(manifest), runs_folder(runs_dir)
+    with options.problems_noted():
+        found, folder = load_manifest(manifest), options.runs_folder(runs_dir)
         if check:
             name, differences = _differences(found, run, target, overlay, folder)
         else:
@@ -108,7 +97,7 @@ def _planned(manifest: Manifest, target: str, overlay: str | None, runs_dir: Pat
     project = manifest.resolved(os.environ, target, raw=True).project.name
     history, suggestions = read_history(runs_dir, project), read_suggestions(runs_dir, project, target)
     made = make_plan(manifest, target, os.environ, history, suggestions)
-    note_unset(manifest, target)
+    options.note_unset(manifest, target)
     return made
 
 

@@ -45,18 +45,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flightlog.cli.options import (
-    AnyFormat,
-    Format,
-    RunsDir,
-    TargetName,
-    flag,
-    manifest_option,
-    note_unset,
-    option,
-    problems_noted,
-    readable_runs_folder,
-)
+from flightlog.cli import options
+from flightlog.cli.options import flag, option
 from flightlog.cli.output import json_text, put, put_result, text_options
 from flightlog.core.errors import UsageError
 
@@ -76,16 +66,16 @@ def predict(
         "--evaluate", "Compare predictions with later runs, and show how accurate they are."
     ),
     plan: bool = flag("--plan", "Predict wall time, cost and memory of a plan."),
-    manifest: Path | None = manifest_option("--plan"),
-    target: TargetName = None,
+    manifest: Path | None = options.manifest_option("--plan"),
+    target: options.TargetName = None,
     calls: Path | None = option(
         "F", "With --plan: file of calls, one JSON object per line. Default: the calls of the last run"
     ),
     workers: int | None = option("N", "With --plan: number of workers.", min=1),
     host: str | None = option("H", "Host on which the task would run."),
     project: str | None = option("P", "Only runs of this project. Default: the project of the latest run"),
-    format_: AnyFormat = "text",
-    runs_dir: RunsDir = None,
+    format_: options.AnyFormat = "text",
+    runs_dir: options.RunsDir = None,
 ) -> None:
     """Predict how long a task takes and how much memory it needs.
 
@@ -101,7 +91,7 @@ def predict(
         raise UsageError("--project goes without --plan: the manifest names the project")
     if host is not None and task is None:
         raise UsageError("--host goes with a TASK")
-    folder = readable_runs_folder(runs_dir)
+    folder = options.readable_runs_folder(runs_dir)
     from flightlog.analyze.predict.predict import open_model
     from flightlog.show import plan as show
 
@@ -110,14 +100,14 @@ def predict(
         from flightlog.session.manifest import load_manifest, pick_target
         from flightlog.session.plan import make_plan, read_history
 
-        with problems_noted():
+        with options.problems_noted():
             found = load_manifest(manifest)
             chosen = pick_target(found, target)
             name = found.resolved(os.environ, chosen, raw=True).project.name
             work = calls_of_file(calls) if calls is not None else None
             model = open_model(folder, name, train_anew=train).model
             made = make_plan(found, chosen, os.environ, read_history(folder, name))
-            note_unset(found, chosen)
+            options.note_unset(found, chosen)
             expected = forecast(made, model, work or _last_calls(folder, name), workers=workers)
         put_result(expected, format_, show.forecast_text)
     elif evaluate:
@@ -154,7 +144,7 @@ def read_arguments(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _trained(folder: Path, project: str | None, format_: Format) -> str:
+def _trained(folder: Path, project: str | None, format_: options.Format) -> str:
     from flightlog.analyze.predict.predict import open_model
     from flightlog.show.plan import model_text
 

@@ -77,19 +77,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from flightlog.cli.options import (
-    AnyPageFormat,
-    OutputFile,
-    PageFormat,
-    RatesFile,
-    RunId,
-    RunRef,
-    RunsDir,
-    flag,
-    open_named,
-    option,
-    rates_in,
-)
+from flightlog.cli import options
+from flightlog.cli.options import flag, option
 from flightlog.cli.output import (
     OpenPage,
     check_file,
@@ -111,20 +100,20 @@ DOING = "reading the run"
 
 
 def report(
-    run: RunRef = None,
+    run: options.RunRef = None,
     latest: bool = typer.Option(
         False, "--latest", "--last", help="The run that started last. This is the default."
     ),
-    run_id: RunId = None,
-    runs_dir: RunsDir = None,
+    run_id: options.RunId = None,
+    runs_dir: options.RunsDir = None,
     tasks: bool = flag("--tasks", "Show all task names, and the slowest tasks of each."),
     spans: bool = flag("--spans", "Show all spans by name, as a tree."),
     workers: bool = flag("--workers", "Show all workers, and how they spent their time."),
     failures: bool = flag("--failures", "Show all failures by cause, with arguments, workers and attempts."),
     compare: tuple[str, str] | None = option("A B", "Compare two runs instead. See flightlog compare."),
-    rates: RatesFile = None,
-    format_: AnyPageFormat = "text",
-    output: OutputFile = None,
+    rates: options.RatesFile = None,
+    format_: options.AnyPageFormat = "text",
+    output: options.OutputFile = None,
     open_: OpenPage = False,
     plots: bool | None = flag(
         "--plots/--no-plots",
@@ -162,8 +151,8 @@ def report(
     from flightlog.store.earlier_runs import EarlierRuns
     from flightlog.store.read.snapshot import held_still
 
-    opened = open_named(*named, runs_dir=runs_dir)
-    charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider, run=opened)
+    opened = options.open_named(*named, runs_dir=runs_dir)
+    charged = options.rates_in(rates, target=opened.info.target, provider=opened.info.provider, run=opened)
     if format_ == "html":
         from flightlog.show.html.report_page import report_html
 
@@ -180,7 +169,13 @@ def report(
 
 
 def _report_in(
-    format_: PageFormat, run: Run, rates: CostRates | None, parts: list[str], *, whole: bool, plots: bool
+    format_: options.PageFormat,
+    run: Run,
+    rates: CostRates | None,
+    parts: list[str],
+    *,
+    whole: bool,
+    plots: bool,
 ) -> str:
     """The report as text, JSON or Markdown; `whole` is not cut to the terminal's width, nor painted."""
     from flightlog.analyze.charts.report_with_charts import overview_of

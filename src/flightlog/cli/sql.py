@@ -41,16 +41,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from flightlog.cli import options
 from flightlog.cli.limits import CliLimits
-from flightlog.cli.options import (
-    OutputFile,
-    RunsDir,
-    complete_run,
-    flag,
-    open_named,
-    option,
-    readable_runs_folder,
-)
+from flightlog.cli.options import flag, option
 from flightlog.cli.output import check_file, columns, note, put, put_or_write, wants_color, write_file
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
@@ -72,12 +65,12 @@ def sql(
         "RUN",
         "'latest', a run id, a unique prefix of one, a path, or 'all'. May be given several "
         "times. Default: latest",
-        autocompletion=complete_run,
+        autocompletion=options.complete_run,
     ),
     every: bool = flag("--all", "Every run in the folder. Same as --run all."),
-    runs_dir: RunsDir = None,
+    runs_dir: options.RunsDir = None,
     format_: RowFormat = typer.Option("table", "--format", help="Output format of the rows."),
-    output: OutputFile = None,
+    output: options.OutputFile = None,
 ) -> None:
     """Query one run, or all runs, with SQL.
 
@@ -116,12 +109,12 @@ def _open_runs(named: list[str], every: bool, runs_dir: str | None) -> list[Run]
     from flightlog.store.runs_folder import place
 
     if not every and "all" not in named:
-        return [open_named(name, runs_dir=runs_dir) for name in named or ["latest"]]
+        return [options.open_named(name, runs_dir=runs_dir) for name in named or ["latest"]]
     if set(named) - {"all"}:
         raise UsageError(
             f"give either --all or runs, not both: leave out --run {', '.join(sorted(set(named) - {'all'}))}"
         )
-    folder = readable_runs_folder(runs_dir)
+    folder = options.readable_runs_folder(runs_dir)
     paths = sorted(run_paths(folder))
     if not paths:
         raise UsageError(f"there are no runs in {place(folder)}; record one, or name another folder of runs")

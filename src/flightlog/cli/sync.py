@@ -28,16 +28,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from flightlog.cli.options import (
-    AnyFormat,
-    EveryRun,
-    Format,
-    RunRefs,
-    RunsDir,
-    changeable_runs_folder,
-    flag,
-    option,
-)
+from flightlog.cli import options
+from flightlog.cli.options import flag, option
 from flightlog.cli.output import json_text, note, put, wants_color
 from flightlog.cli.progress import progress
 from flightlog.core.errors import FlightlogError, RemoteError, UsageError
@@ -49,16 +41,16 @@ DOING = "looking at what to copy"
 
 
 def sync(
-    runs: RunRefs = None,
-    every: EveryRun = False,
+    runs: options.RunRefs = None,
+    every: options.EveryRun = False,
     to: str | None = option(
         "ADDRESS", "Where to copy to, such as s3://bucket/runs. Default: FLIGHTLOG_RUNS_DIR_REMOTE"
     ),
     follow: bool = flag("--follow", "Keep copying until the run has ended and is copied completely."),
     verify: bool = flag("--verify", "Read every byte of the copies again, and repair them."),
     status: bool = flag("--status", "Show sync status, without network access."),
-    runs_dir: RunsDir = None,
-    format_: AnyFormat = "text",
+    runs_dir: options.RunsDir = None,
+    format_: options.AnyFormat = "text",
 ) -> None:
     """Copy runs to remote storage, only what is new.
 
@@ -89,13 +81,13 @@ def _chosen(runs: list[str] | None, every: bool, runs_dir: str | None) -> list[P
     if any(is_address(name) for name in runs or ()):
         raise UsageError("runs are copied from a local folder: name a run, and the address with --to")
     if every:
-        folder = changeable_runs_folder(runs_dir)
+        folder = options.changeable_runs_folder(runs_dir)
         paths = [path.absolute() for path in sorted(run_paths(folder))]
         if not paths:
             note(f"there are no runs in {folder}")
         return paths
     named = [name for name in runs or ["latest"] if "/" not in name]
-    folder = changeable_runs_folder(runs_dir) if named else Path()
+    folder = options.changeable_runs_folder(runs_dir) if named else Path()
     return [find_run(name, runs_dir=folder).absolute() for name in runs or ["latest"]]
 
 
@@ -118,7 +110,7 @@ def _open(to: str | None, paths: list[Path]) -> RemoteCopies:
     return remote
 
 
-def _copy(paths: list[Path], remote: RemoteCopies, follow: bool, format_: Format) -> bool:
+def _copy(paths: list[Path], remote: RemoteCopies, follow: bool, format_: options.Format) -> bool:
     from flightlog.show.outcomes import synced_text
     from flightlog.store.completing import complete_ended
     from flightlog.store.remote.state import sole_uploader
@@ -152,7 +144,7 @@ def _copy(paths: list[Path], remote: RemoteCopies, follow: bool, format_: Format
     return failed
 
 
-def _verify(paths: list[Path], remote: RemoteCopies, format_: Format) -> bool:
+def _verify(paths: list[Path], remote: RemoteCopies, format_: options.Format) -> bool:
     from flightlog.show.outcomes import check_text
     from flightlog.store.liveness import here
     from flightlog.store.remote.copies import check_copy
@@ -179,7 +171,7 @@ def _verify(paths: list[Path], remote: RemoteCopies, format_: Format) -> bool:
     return any(check.problems for check in checks)
 
 
-def _say_status(paths: list[Path], format_: Format) -> None:
+def _say_status(paths: list[Path], format_: options.Format) -> None:
     from flightlog.show.outcomes import copies_text
     from flightlog.store.remote.state import copies_of
 

@@ -15,9 +15,11 @@ import os
 import re
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -72,12 +74,10 @@ WORKFLOW_PROFILE = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RE
 UNITS = {"_s": ("SEC", "seconds"), "_bytes": ("AD", "bytes")}
 """UN/CEFACT's code of a unit and its name, by the end of a column's name."""
 
+_FAILED = "http://schema.org/FailedActionStatus"
 STATUSES = {
     "completed": "http://schema.org/CompletedActionStatus",
-    "failed": "http://schema.org/FailedActionStatus",
-    "cancelled": "http://schema.org/FailedActionStatus",
-    "interrupted": "http://schema.org/FailedActionStatus",
-    "crashed": "http://schema.org/FailedActionStatus",
+    **dict.fromkeys(("failed", "cancelled", "interrupted", "crashed"), _FAILED),
 }
 """Action statuses by state. The profile has no status for running and waiting."""
 README = "README.md"
@@ -95,42 +95,33 @@ class CrateExporter:
         assert output is not None
         refuse(self.name, options)
         with whole_folder(output) as folder:
-            counts, notes = _fill(run, folder)
-        return Exported(to=self.name, where=str(output), counts=counts, notes=tuple(notes))
+            files = copy_run(run, folder)
+            artifacts, notes = place_artifacts(run, folder)
+            found, left = executions(run)
+            workflow = _workflow_file(run, folder, files)
+            files.append(_readme(run, folder))
+            entities = [plain(one) for one in crate_graph(run, files, artifacts, found, workflow)]
+            graph = b",\n".join(map(msgspec.json.encode, entities))
+            head = b'{"@context": ' + msgspec.json.encode(CONTEXT) + b', "@graph": [\n'
+            (folder / METADATA).write_bytes(head + graph + b"\n]}\n")
+        notes += left
+        if run.status == "running":
+            notes.append("the run is running: the crate holds it as it was")
+        if not run.info.tags.get("author"):
+            notes.append("no author is known: record with tags author and orcid to have one in the crate")
+        if not run.info.tags.get("license"):
+            notes.append("no license is known: record with a tag license to have it in the crate")
+        counted: dict[str, list[Any]] = {
+            "entities": entities,
+            "executions": found,
+            "files": files,
+            "artifacts": artifacts,
+        }
+        counts = {what: len(ones) for what, ones in counted.items()}
+        return Exported(to=self.name, where=str(output), counts=counts, notes=(*notes, *run.problems))
 
 
 exporter = CrateExporter()
-
-
-def _fill(run: Run, folder: Path) -> tuple[dict[str, int], list[str]]:
-    """Make the crate in a folder; returns its counts and notes."""
-    files = copy_run(run, folder)
-    artifacts, notes = place_artifacts(run, folder)
-    found, left = executions(run)
-    notes += left
-    if run.status == "running":
-        notes.append("the run is running: the crate holds it as it was")
-    tags = run.info.tags
-    if not tags.get("author"):
-        notes.append("no author is known: record with tags author and orcid to have one in the crate")
-    if not tags.get("license"):
-        notes.append("no license is known: record with a tag license to have it in the crate")
-    notes += run.problems
-    workflow = _workflow_file(run, folder, files)
-    files.append(_readme(run, folder))
-    entities = 0
-    with (folder / METADATA).open("wb") as out:
-        out.write(b'{"@context": ' + msgspec.json.encode(CONTEXT) + b', "@graph": [\n')
-        for entity in crate_graph(run, files, artifacts, found, workflow):
-            out.write((b",\n" if entities else b"") + msgspec.json.encode(plain(entity)))
-            entities += 1
-        out.write(b"\n]}\n")
-    return {
-        "entities": entities,
-        "executions": len(found),
-        "files": len(files),
-        "artifacts": len(artifacts),
-    }, notes
 
 
 def _workflow_file(run: Run, folder: Path, files: list[Entity]) -> str:
@@ -138,10 +129,9 @@ def _workflow_file(run: Run, folder: Path, files: list[Entity]) -> str:
     manifest = f"{RUN_FOLDER}/{layout.MANIFEST}"
     if any(entity["@id"] == manifest for entity in files):
         return manifest
-    lines = ["#!/bin/sh", f"# The command of {' '.join(run.run_id.split())}, as it was recorded."]
-    lines += [shlex.join(run.info.command)] if run.info.command else ["# It is not known."]
-    data = ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
-    files.append(_written(folder, COMMAND, data))
+    command = shlex.join(run.info.command) or "# It is not known."
+    text = f"#!/bin/sh\n# The command of {' '.join(run.run_id.split())}, as it was recorded.\n{command}\n"
+    files.append(_written(folder, COMMAND, text))
     return COMMAND
 
 
@@ -155,10 +145,11 @@ def _readme(run: Run, folder: Path) -> Entity:
         f"`{RUN_FOLDER}/` is the run directory: `flightlog report {RUN_FOLDER}` in this folder shows what "
         "happened.\n"
     )
-    return {**_written(folder, README, text.encode("utf-8", "backslashreplace")), "about": ref(ROOT)}
+    return {**_written(folder, README, text), "about": ref(ROOT)}
 
 
-def _written(folder: Path, name: str, data: bytes) -> Entity:
+def _written(folder: Path, name: str, text: str) -> Entity:
+    data = text.encode("utf-8", "backslashreplace")
     (folder / name).write_bytes(data)
     return file_entity(Path(name), len(data), hashlib.sha256(data).hexdigest())
 
@@ -176,25 +167,19 @@ def crate_graph(
     """Every entity once; `files` are those of the crate, `workflow` the `@id` of the workflow file among
     them.
     """
-    info, tags = run.info, run.info.tags
-    ending = run.ending()
+    info, tags, ending = run.info, run.info.tags, run.ending()
     person = _agent_id(tags) if tags.get("author") else None
     agent = None if person is None else ref(person)
-    results: dict[str, list[str]] = {}
-    inputs: dict[str, list[str]] = {}
-    for artifact in artifacts:
-        side = inputs if artifact.is_input else results
-        side.setdefault(artifact.task_id or "", []).append(artifact.identifier)
-    graph = StepGraph(found, inputs, results, agent)
+    graph = StepGraph(found, artifacts, agent)
     packages = _packages(run)
     inside = {str(entity["@id"]): entity for entity in files}
-    for artifact in artifacts:
-        if artifact.entity["@type"] == "File":
-            inside[artifact.identifier] = {**inside.get(artifact.identifier, {}), **artifact.entity}
+    described = [one.entity for one in artifacts if one.entity["@type"] != "File"]
+    for one in artifacts:
+        if one.entity["@type"] == "File":
+            inside[one.identifier] = {**inside.get(one.identifier, {}), **one.entity}
 
-    described = [one for one in artifacts if one.entity["@type"] != "File"]
-    profiles = refs([CRATE, WORKFLOW_CRATE])
-    yield make_entity(METADATA, "CreativeWork", conformsTo=profiles, about=ref(ROOT))
+    yield make_entity(METADATA, "CreativeWork", conformsTo=refs([CRATE, WORKFLOW_CRATE]), about=ref(ROOT))
+    mentioned = (one.identifier for one in found), (one["@id"] for one in described)
     yield make_entity(
         ROOT,
         "Dataset",
@@ -205,20 +190,29 @@ def crate_graph(
         conformsTo=refs(PROFILES),
         mainEntity=ref(workflow),
         hasPart=refs(inside),
-        mentions=refs([RUN_ACTION, ENGINE_ACTION])
-        + refs(one.identifier for one in found)
-        + refs(one.identifier for one in described),
+        mentions=refs(chain([RUN_ACTION, ENGINE_ACTION], *mentioned)),
         author=agent,
     )
     for address, name in PROFILES.items():
         yield make_entity(address, "CreativeWork", name=name, version=address.rpartition("/")[2])
-    yield _workflow(inside.pop(workflow), run, graph, packages)
+    changed = " with changes" if info.git_dirty else ""
+    yield {
+        **inside.pop(workflow),
+        "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
+        "name": info.project,
+        "conformsTo": ref(WORKFLOW_PROFILE),
+        "programmingLanguage": ref(LANGUAGE),
+        "hasPart": refs(graph.tools.values()),
+        "step": refs(graph.steps.values()),
+        "softwareRequirements": refs(["#python", *(_package_id(*package) for package in packages.items())]),
+        **known(version=info.git_commit and f"{info.git_commit}{changed}"),
+    }
     yield from _software(run, packages, workflow)
     if person is not None:
         affiliation = str(tags.get("affiliation") or "")
         yield make_entity(person, "Person", name=str(tags["author"]), affiliation=affiliation)
     yield from inside.values()
-    yield from (one.entity for one in described)
+    yield from described
     times = {"startTime": moment(info.start_time), "endTime": moment(ending.end_time)}
     used = {} if ending.duration_s is None else {"duration_s": ending.duration_s}
     yield make_entity(
@@ -229,14 +223,13 @@ def crate_graph(
         instrument=ref(workflow),
         **times,
         actionStatus=STATUSES.get(run.status),
-        error=_run_error(run),
+        error=(info.error or run.status) if STATUSES.get(run.status) == _FAILED else None,
         agent=agent,
         object=refs(one.identifier for one in artifacts if one.is_input),
         result=refs(one.identifier for one in artifacts if not one.is_input),
         resourceUsage=refs(f"{RUN_ACTION}-{name}" for name in used),
     )
-    for name, value in used.items():
-        yield usage(f"{RUN_ACTION}-{name}", name, value)
+    yield from usages(RUN_ACTION, used)
     yield make_entity(
         ENGINE_ACTION,
         "OrganizeAction",
@@ -248,21 +241,6 @@ def crate_graph(
         agent=agent,
     )
     yield from graph
-
-
-def _workflow(file: Entity, run: Run, graph: StepGraph, packages: dict[str, str]) -> Entity:
-    commit = run.info.git_commit
-    return {
-        **file,
-        "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
-        "name": run.info.project,
-        "conformsTo": ref(WORKFLOW_PROFILE),
-        "programmingLanguage": ref(LANGUAGE),
-        "hasPart": refs(graph.tools.values()),
-        "step": refs(graph.steps.values()),
-        "softwareRequirements": refs(["#python", *(_package_id(*package) for package in packages.items())]),
-        **known(version=commit and f"{commit}{' with changes' if run.info.git_dirty else ''}"),
-    }
 
 
 def _software(run: Run, packages: dict[str, str], workflow: str) -> Iterator[Entity]:
@@ -291,20 +269,13 @@ def _packages(run: Run) -> dict[str, str]:
     """The packages that were installed, by `environment.json`; none where it cannot be read."""
     found = read_document(run.path / layout.ENVIRONMENT, dict[str, Any]).value or {}
     packages = found.get("packages")
-    return (
-        {str(name): str(version) for name, version in packages.items()} if isinstance(packages, dict) else {}
-    )
+    pairs = packages.items() if isinstance(packages, dict) else ()
+    return {str(name): str(version) for name, version in pairs}
 
 
 def _agent_id(tags: dict[str, Any]) -> str:
     orcid = str(tags.get("orcid") or "").rstrip("/").rpartition("/")[2]
     return f"https://orcid.org/{quote(orcid)}" if orcid else AGENT
-
-
-def _run_error(run: Run) -> str | None:
-    if STATUSES.get(run.status) != STATUSES["failed"]:
-        return None
-    return run.info.error or run.status
 
 
 RUN_FOLDER = "run"
@@ -395,12 +366,11 @@ def place_artifacts(run: Run, crate: Path) -> tuple[list[CrateArtifact], list[st
             else:
                 more = True
     found: list[CrateArtifact] = []
-    left: dict[str, int] = {}
+    left: Counter[str] = Counter()
     for number, event in enumerate(events.values()):
         entity, why = _placed(event, number, run.path.resolve(), crate)
         found.append(CrateArtifact(entity, event.task_id, event.kind == INPUT))
-        if why:
-            left[why] = left.get(why, 0) + 1
+        left.update([why] if why else [])
     notes = [f"not copied, only described: {number:,} {why}" for why, number in left.items()]
     if more:
         notes.append(f"only the first {ExportLimits.max_artifacts:,} artifacts are in the crate")
@@ -450,10 +420,8 @@ def _placed(event: ArtifactRecorded, number: int, run: Path, crate: Path) -> tup
         return described, "artifacts that cannot be read"
     if large:
         return described, f"artifacts of over {ExportLimits.max_copied_artifact_bytes // 1_000_000} MB"
-    kept = (
-        source.name if len(os.fsencode(source.name)) <= ExportLimits.max_artifact_name_bytes else "artifact"
-    )
-    inside = Path(ARTIFACTS) / f"{number}-{kept}"
+    long = len(os.fsencode(source.name)) > ExportLimits.max_artifact_name_bytes
+    inside = Path(ARTIFACTS) / f"{number}-{'artifact' if long else source.name}"
     digest, size = _copy(source, crate / inside)
     if event.sha256 is not None and digest != event.sha256:
         (crate / inside).unlink()
@@ -485,12 +453,13 @@ USED = (
 )
 """Columns of `attempts` with the resource usage of an execution; of a span the first one is known."""
 
+_RESOURCES = f"struct_pack({', '.join(f'{name} := {name}' for name in USED)})"
 _ATTEMPTS = f"""
 SELECT
     coalesce(nullif(base_name(task), ''), 'task') AS step,
     task || CASE WHEN attempt > 1 THEN ', attempt ' || attempt ELSE '' END AS name, 'task' AS kind,
     task_id AS id, attempt, state, worker, started_at, ended_at, error_type, error_message,
-    left(args::VARCHAR, {ExportLimits.max_argument_characters + 1}) AS arguments, {", ".join(USED)}
+    left(args::VARCHAR, {ExportLimits.max_argument_characters + 1}) AS arguments, {_RESOURCES} AS used
 FROM attempts
 ORDER BY coalesce(started_at, submitted_at, ended_at), task_id, attempt
 LIMIT {ExportLimits.max_executions + 1}
@@ -500,7 +469,7 @@ SELECT
     coalesce(nullif(name, ''), 'span') AS step, step AS name, 'span' AS kind, span_id AS id, started_at,
     CASE WHEN open THEN 'running' WHEN status = 'ok' THEN 'completed' ELSE 'failed' END AS state,
     CASE WHEN NOT open THEN TRY(started_at + to_microseconds((duration_s * 1e6)::BIGINT)) END AS ended_at,
-    error_type, error_message, duration_s,
+    error_type, error_message, struct_pack(duration_s := duration_s) AS used,
     left(tags::VARCHAR, {ExportLimits.max_argument_characters + 1}) AS arguments
 FROM spans
 WHERE depth = (SELECT min(depth) FROM spans)
@@ -521,7 +490,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     ended_at: datetime | str | None
     error_type: str | None
     error_message: str | None
-    used: dict[str, float]
+    used: dict[str, float | None]
     attempt: int | None = None
     worker: str | None = None
     arguments: str | None = None
@@ -533,14 +502,9 @@ class Execution(Struct, frozen=True, kw_only=True):
         return made if self.attempt is None else f"{made}-{self.attempt}"
 
     @property
-    def task_id(self) -> str:
-        """The task that it is an execution of; empty where it is none."""
-        return (self.id or "") if self.kind == "task" else ""
-
-    @property
     def error(self) -> str | None:
         """Why it failed; the profile wants that of failed actions alone, and not of what was caught."""
-        if STATUSES.get(self.state) != STATUSES["failed"]:
+        if STATUSES.get(self.state) != _FAILED:
             return None
         return ": ".join(part for part in (self.error_type, self.error_message) if part) or self.state
 
@@ -564,18 +528,13 @@ def executions(run: Run) -> tuple[list[Execution], list[str]]:
     if of_spans:
         rows = of_spans
         notes.append("no task was recorded: the outermost spans are the steps")
-    found = [_execution(row) for row in rows[: ExportLimits.max_executions]] or [_program(run)]
     if len(rows) > ExportLimits.max_executions:
         notes.append(
             f"the graph has the first {ExportLimits.max_executions:,} executions; "
             "the files in run/ have all of them"
         )
-    return found, notes
-
-
-def _execution(row: dict[str, Any]) -> Execution:
-    used = {name: value for name in USED if (value := row.pop(name, None)) is not None}
-    return Execution(used=used, **row)
+    found = [Execution(**row) for row in rows[: ExportLimits.max_executions]]
+    return found or [_program(run)], notes
 
 
 def _program(run: Run) -> Execution:
@@ -590,47 +549,39 @@ def _program(run: Run) -> Execution:
         ended_at=ending.end_time,
         error_type=None,
         error_message=run.info.error,
-        used={} if ending.duration_s is None else {"duration_s": ending.duration_s},
+        used={"duration_s": ending.duration_s},
     )
 
 
 class StepGraph:
     """The entities of the executions, each once, from one pass."""
 
-    def __init__(
-        self,
-        found: list[Execution],
-        inputs: dict[str, list[str]],
-        results: dict[str, list[str]],
-        agent: Entity | None,
-    ) -> None:
-        """`inputs` and `results` are the `@id`s of a task's artifacts, by its id."""
-        self._found, self._inputs, self._results, self._agent = found, inputs, results, agent
+    def __init__(self, found: list[Execution], artifacts: list[CrateArtifact], agent: Entity | None) -> None:
+        self._found, self._agent = found, agent
+        self._artifacts: dict[tuple[str | None, bool], list[str]] = {}
+        """The `@id`s of a task's inputs, and of its results."""
+        for artifact in artifacts:
+            key = (artifact.task_id, artifact.is_input)
+            self._artifacts.setdefault(key, []).append(artifact.identifier)
         self.tools: dict[str, str] = {}
         """The `@id` of each step's tool, in order of first execution."""
+        self._parameters: dict[str, dict[str, str]] = {}
         for one in found:
-            self.tools.setdefault(one.step, f"#tool-{len(self.tools) + 1}")
+            tool = self.tools.setdefault(one.step, f"#tool-{len(self.tools) + 1}")
+            names = self._parameters.setdefault(one.step, {})
+            for name in one.given():
+                names.setdefault(name, f"{tool}-input-{len(names) + 1}")
         self.steps = {name: f"#step-{number}" for number, name in enumerate(self.tools, 1)}
         self.controls = [f"{one.identifier}-step" for one in found]
-        self._parameters: dict[str, dict[str, str]] = {name: {} for name in self.tools}
-        for one in found:
-            names = self._parameters[one.step]
-            for name in one.given():
-                names.setdefault(name, f"{self.tools[one.step]}-input-{len(names) + 1}")
 
     def __iter__(self) -> Iterator[Entity]:
         for position, (name, tool) in enumerate(self.tools.items(), 1):
             inputs, place = self._parameters[name], str(position)
             yield make_entity(tool, APPLICATION, name=name, input=refs(inputs.values()))
             yield make_entity(self.steps[name], "HowToStep", name=name, position=place, workExample=ref(tool))
+            kind = {"additionalType": "PropertyValue", "conformsTo": ref(PARAMETER_PROFILE)}
             for parameter, identifier in inputs.items():
-                yield make_entity(
-                    identifier,
-                    "FormalParameter",
-                    name=parameter,
-                    additionalType="PropertyValue",
-                    conformsTo=ref(PARAMETER_PROFILE),
-                )
+                yield make_entity(identifier, "FormalParameter", name=parameter, **kind)
         values: dict[tuple[str, str, str], str] = {}
         for one, control in zip(self._found, self.controls, strict=True):
             yield from self._action(one, values)
@@ -645,16 +596,17 @@ class StepGraph:
             key = (one.step, name, text)
             if key not in values:
                 values[key] = f"#value-{len(values) + 1}"
+                example = ref(self._parameters[one.step][name])
                 yield {
-                    "@id": values[key],
-                    "@type": "PropertyValue",
-                    "name": name,
+                    **make_entity(values[key], "PropertyValue", name=name),
                     "value": text,
-                    "exampleOfWork": ref(self._parameters[one.step][name]),
+                    "exampleOfWork": example,
                 }
             given.append(values[key])
-        used = [f"{one.identifier}-{name}" for name in one.used]
+        used = {name: value for name, value in one.used.items() if value is not None}
         where = "" if one.worker is None else f" on worker {one.worker}"
+        task_id = one.id if one.kind == "task" and one.id else ""
+        inputs, results = (self._artifacts.get((task_id, is_input), []) for is_input in (True, False))
         yield make_entity(
             one.identifier,
             "CreateAction",
@@ -666,26 +618,26 @@ class StepGraph:
             error=one.error,
             description=f"{one.name}{where}: {one.state}",
             agent=self._agent,
-            object=refs([*given, *(self._inputs.get(one.task_id, []) if one.task_id else [])]),
-            result=refs(self._results.get(one.task_id, []) if one.task_id else []),
-            resourceUsage=refs(used),
+            object=refs([*given, *inputs]),
+            result=refs(results),
+            resourceUsage=refs(f"{one.identifier}-{name}" for name in used),
         )
-        for name, identifier in zip(one.used, used, strict=True):
-            yield usage(identifier, name, one.used[name])
+        yield from usages(one.identifier, used)
 
 
-def usage(identifier: str, name: str, value: float) -> Entity:
-    """A resource usage; `name` is a column of `attempts` whose suffix gives the unit."""
-    code, unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), (None, None))
-    return make_entity(
-        identifier,
-        "PropertyValue",
-        name=name,
-        propertyID=f"urn:flightlog:attempts:{name}",
-        value=str(value),
-        unitCode=code,
-        unitText=unit,
-    )
+def usages(of: str, used: dict[str, float]) -> Iterator[Entity]:
+    """The resource usage of an action, by columns of `attempts` whose suffixes give the units."""
+    for name, value in used.items():
+        code, unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), (None, None))
+        yield make_entity(
+            f"{of}-{name}",
+            "PropertyValue",
+            name=name,
+            propertyID=f"urn:flightlog:attempts:{name}",
+            value=str(value),
+            unitCode=code,
+            unitText=unit,
+        )
 
 
 def make_entity(identifier: str, kind: str, /, name: str | None = None, **properties: Any) -> Entity:

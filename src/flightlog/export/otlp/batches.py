@@ -17,20 +17,9 @@ from flightlog.core.time import SECOND, moment
 from flightlog.events import Event, Failure, TaskFailed, TaskRetried, UserEvent, WorkerLost
 from flightlog.events.codec import UnknownEvent
 from flightlog.export.limits import ExportLimits
+from flightlog.export.otlp import model
 from flightlog.export.otlp.metrics import COUNTS, SampleGauges, TaskCounters
-from flightlog.export.otlp.model import (
-    SIGNALS,
-    Attributes,
-    Ids,
-    Item,
-    LogRecord,
-    Mark,
-    Resource,
-    Signal,
-    hex_id,
-    known,
-    resource_of,
-)
+from flightlog.export.otlp.model import Attributes, Item, Mark, Signal, hex_id, known
 from flightlog.export.otlp.spans import AttemptSpans, RecordedSpans, root_span
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.read.completeness import Coverage
@@ -146,18 +135,18 @@ class OtlpReader:
         run: Run,
         *,
         environ: Mapping[str, str],
-        signals: Collection[Signal] = SIGNALS,
+        signals: Collection[Signal] = model.SIGNALS,
         sent: Sent | None = None,
     ) -> None:
         info = run.info
         self.signals = set(signals)
-        self.resource: Resource = resource_of(info, environ)
+        self.resource: model.Resource = model.resource_of(info, environ)
         self._sent = sent
         """What was accepted before, and is not given again."""
         before = Checkpoint() if sent is None else sent.notes
         self._counted_until_ns, self._durations_ns = before.counted_until_ns, before.durations_ns
         self._endings = before.endings
-        self._ids = Ids(info)
+        self._ids = model.Ids(info)
         self._counters = TaskCounters(moment(info.start_time) or 0)
         self._tasks = AttemptSpans(self._ids, self._counters)
         self._spans = RecordedSpans(self._ids)
@@ -339,7 +328,7 @@ _Entry = tuple[str, str, str, Attributes, Any]
 """What a log record says: its name, level, text and attributes, and the span it is in."""
 
 
-def record_of(event: Event | UnknownEvent, stream: str, ids: Ids) -> LogRecord | None:
+def record_of(event: Event | UnknownEvent, stream: str, ids: model.Ids) -> model.LogRecord | None:
     """The log record of an event; None for events without one.
 
     `log.record.uid` is the line's own number, so that duplicates can be recognized.
@@ -351,7 +340,7 @@ def record_of(event: Event | UnknownEvent, stream: str, ids: Ids) -> LogRecord |
     uid = f"{event.writer}/{stream}/{event.seq}" if event.writer and event.seq >= 0 else None
     severity, text = SEVERITIES[level]
     inner = hex_id(span_id, 16) if isinstance(span_id, str) else None
-    return LogRecord(
+    return model.LogRecord(
         time_ns=at,
         severity=severity,
         severity_text=text,

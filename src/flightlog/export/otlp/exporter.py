@@ -29,18 +29,9 @@ from flightlog.core.locks import sole_holder
 from flightlog.core.retry import delays_s
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.limits import ExportLimits
+from flightlog.export.otlp import model
 from flightlog.export.otlp.batches import Batch, OtlpReader, Sent
-from flightlog.export.otlp.model import (
-    NAMES,
-    SIGNALS,
-    Item,
-    Resource,
-    Signal,
-    binary_form,
-    json_form,
-    pairs_of,
-    refused,
-)
+from flightlog.export.otlp.model import NAMES, SIGNALS, Item, Resource, Signal
 from flightlog.store import layout
 from flightlog.store.liveness import here
 from flightlog.version import __version__
@@ -402,7 +393,7 @@ def _headers(text: str) -> dict[str, str]:
     """Headers as a variable lists them. Raises `UsageError` for what no header can hold, and does not repeat
     it.
     """
-    found = pairs_of(text)
+    found = model.pairs_of(text)
     for name, value in found.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise UsageError(
@@ -557,9 +548,9 @@ class Parts:
 def send(server: Endpoint, resource: Resource, items: list[Item], post: Posting) -> Refusal:
     """Send items in one request. Raises `RequestFailed`, without sending where they are too large."""
     if server.content_type == JSON:
-        body = msgspec.json.encode(json_form(server.signal, resource, items))
+        body = msgspec.json.encode(model.json_form(server.signal, resource, items))
     else:
-        body = binary_form(server.signal, resource, items)
+        body = model.binary_form(server.signal, resource, items)
     if len(body) > ExportLimits.max_request_bytes and len(items) > 1:
         raise RequestFailed(f"{server.shown} was not contacted: the request is too large", status=TOO_LARGE)
     return _request(server, body, post)
@@ -599,7 +590,7 @@ def _refusal(signal: Signal, headers: Mapping[str, str], answer: bytes) -> Refus
             part = msgspec.json.decode(answer).get("partialSuccess") or {} if answer.strip() else {}
             number = next((int(value) for key, value in part.items() if key.startswith("rejected")), 0)
             return Refusal(number=number, message=str(part.get("errorMessage", "")))
-        number, message = refused(signal, answer)
+        number, message = model.refused(signal, answer)
         return Refusal(number=number, message=message)
     except (ValueError, AttributeError, TypeError, msgspec.DecodeError):
         return Refusal()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,92 +17,68 @@ from flightlog.core.time import SECOND, moment
 from flightlog.events import Event, Metric, ResourceSample
 from flightlog.events.codec import UnknownEvent
 from flightlog.export.limits import ExportLimits
-from flightlog.export.otlp.model import Attributes, Histogram, Instrument, Point, known
+from flightlog.export.otlp.model import Attributes, Histogram, Instrument, InstrumentKind, Point, known
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.\-/]+")
 
 
-class _Figure(NamedTuple):
-    """One field of a sample, and its OpenTelemetry instrument."""
-
-    field: str
-    instrument: Instrument
-    attributes: Attributes = {}
-
-
-def _rate(name: str, what: str) -> Instrument:
-    return Instrument(name, "By/s", "gauge", what)
-
-
-_CPU = Instrument("system.cpu.utilization", "1", "gauge", "Share of the node's CPUs in use.")
-_CPUS = Instrument("system.cpu.logical.count", "{cpu}", "level", "CPUs of the node.")
-_MEMORY = Instrument("system.memory.usage", "By", "level", "Memory in use, reclaimable cache not counted.")
-_MEMORY_SHARE = Instrument("system.memory.utilization", "1", "gauge", "Share of the node's memory in use.")
-_LIMIT = Instrument("system.memory.limit", "By", "level", "Memory there is.")
-_SWAP = Instrument("system.paging.usage", "By", "level", "Swap in use.")
-_LOAD = Instrument("flightlog.node.load_1m", "{thread}", "gauge", "Load average over one minute.")
-_DISK = _rate("flightlog.node.disk.io_rate", "Bytes moved from and to storage in a second.")
-_NET = _rate(
-    "flightlog.node.network.io_rate", "Bytes moved over the network in a second, loopback not counted."
+_NET = "Bytes moved over the network in a second, loopback not counted."
+_USED = "Memory in use, reclaimable cache not counted."
+_COUNTED = "Memory that the limit counts."
+_DEVICE = "Device memory in use by everyone."
+_OWN = "Device memory in use by the run."
+_TREE = "Resident memory of a worker's process tree."
+_SHARE_OF_WORKER = "Share of its CPUs that a worker uses."
+_DISK = "Bytes moved from and to storage in a second."
+_PROCESS_DISK = "Bytes a worker's process tree moved from and to storage."
+_ENERGY = "Energy of processors and memory, as the kernel counts it."
+_FIGURES: tuple[tuple[str, str, InstrumentKind, str, str, str], ...] = (
+    ("node", "cpu_percent", "gauge", "1", "system.cpu.utilization", "Share of the node's CPUs in use."),
+    ("node", "cpus", "level", "{cpu}", "system.cpu.logical.count", "CPUs of the node."),
+    ("node", "load_1m", "gauge", "{thread}", "flightlog.node.load_1m", "Load average over one minute."),
+    ("node", "memory_used_bytes", "level", "By", "system.memory.usage", _USED),
+    ("node", "memory_total_bytes", "level", "By", "system.memory.limit", "Memory there is."),
+    ("node", "swap_used_bytes", "level", "By", "system.paging.usage", "Swap in use."),
+    ("node", "disk_read_bytes_per_s", "gauge", "By/s", "flightlog.node.disk.io_rate", _DISK),
+    ("node", "disk_write_bytes_per_s", "gauge", "By/s", "flightlog.node.disk.io_rate", _DISK),
+    ("node", "net_recv_bytes_per_s", "gauge", "By/s", "flightlog.node.network.io_rate", _NET),
+    ("node", "net_sent_bytes_per_s", "gauge", "By/s", "flightlog.node.network.io_rate", _NET),
+    ("node", "energy_j", "sum", "J", "hw.host.energy", _ENERGY),
+    ("worker", "cpu_s", "sum", "s", "process.cpu.time", "CPU time of a worker's process tree."),
+    ("worker", "cpu_percent", "gauge", "1", "process.cpu.utilization", _SHARE_OF_WORKER),
+    ("worker", "rss_bytes", "level", "By", "process.memory.usage", _TREE),
+    ("worker", "threads", "level", "{thread}", "process.thread.count", "Threads of a worker's process tree."),
+    ("worker", "read_bytes", "sum", "By", "process.disk.io", _PROCESS_DISK),
+    ("worker", "write_bytes", "sum", "By", "process.disk.io", _PROCESS_DISK),
+    ("cgroup", "cpu_percent", "gauge", "1", "flightlog.cgroup.cpu.utilization", "Share of the quota in use."),
+    ("cgroup", "memory_used_bytes", "gauge", "By", "flightlog.cgroup.memory.usage", _COUNTED),
+    ("cgroup", "memory_total_bytes", "gauge", "By", "flightlog.cgroup.memory.limit", "The memory limit."),
+    ("gpu", "gpu_percent", "gauge", "1", "hw.gpu.utilization", "Share of time a kernel ran."),
+    ("gpu", "gpu_memory_used_bytes", "level", "By", "hw.gpu.memory.usage", _DEVICE),
+    ("gpu", "gpu_memory_total_bytes", "level", "By", "hw.gpu.memory.limit", "Device memory there is."),
+    ("gpu", "gpu_process_memory_bytes", "gauge", "By", "flightlog.gpu.process.memory.usage", _OWN),
+    ("gpu", "gpu_power_w", "gauge", "W", "hw.power", "Power drawn."),
+    ("gpu", "gpu_energy_j", "sum", "J", "hw.energy", "Energy since the driver was loaded."),
+    ("gpu", "gpu_temperature_c", "gauge", "Cel", "hw.temperature", "Temperature."),
 )
-_HOST_ENERGY = Instrument(
-    "hw.host.energy", "J", "sum", "Energy of processors and memory, as the kernel counts it."
-)
-_PROCESS_CPU = Instrument("process.cpu.time", "s", "sum", "CPU time of a worker's process tree.")
-_PROCESS_USE = Instrument("process.cpu.utilization", "1", "gauge", "Share of its CPUs that a worker uses.")
-_RSS = Instrument("process.memory.usage", "By", "level", "Resident memory of a worker's process tree.")
-_THREADS = Instrument("process.thread.count", "{thread}", "level", "Threads of a worker's process tree.")
-_PROCESS_IO = Instrument(
-    "process.disk.io", "By", "sum", "Bytes a worker's process tree moved from and to storage."
-)
-_CGROUP_CPU = Instrument("flightlog.cgroup.cpu.utilization", "1", "gauge", "Share of the quota in use.")
-_CGROUP_MEMORY = Instrument("flightlog.cgroup.memory.usage", "By", "gauge", "Memory that the limit counts.")
-_CGROUP_LIMIT = Instrument("flightlog.cgroup.memory.limit", "By", "gauge", "The memory limit.")
-_GPU = Instrument("hw.gpu.utilization", "1", "gauge", "Share of time a kernel ran.")
-_GPU_MEMORY = Instrument("hw.gpu.memory.usage", "By", "level", "Device memory in use by everyone.")
-_GPU_LIMIT = Instrument("hw.gpu.memory.limit", "By", "level", "Device memory there is.")
-_GPU_OWN = Instrument("flightlog.gpu.process.memory.usage", "By", "gauge", "Device memory in use by the run.")
-_POWER = Instrument("hw.power", "W", "gauge", "Power drawn.")
-_ENERGY = Instrument("hw.energy", "J", "sum", "Energy since the driver was loaded.")
-_TEMPERATURE = Instrument("hw.temperature", "Cel", "gauge", "Temperature.")
-
-FIGURES: dict[str, tuple[_Figure, ...]] = {
-    "node": (
-        _Figure("cpu_percent", _CPU),
-        _Figure("cpus", _CPUS),
-        _Figure("load_1m", _LOAD),
-        _Figure("memory_used_bytes", _MEMORY, {"system.memory.state": "used"}),
-        _Figure("memory_total_bytes", _LIMIT),
-        _Figure("swap_used_bytes", _SWAP, {"system.paging.state": "used"}),
-        _Figure("disk_read_bytes_per_s", _DISK, {"disk.io.direction": "read"}),
-        _Figure("disk_write_bytes_per_s", _DISK, {"disk.io.direction": "write"}),
-        _Figure("net_recv_bytes_per_s", _NET, {"network.io.direction": "receive"}),
-        _Figure("net_sent_bytes_per_s", _NET, {"network.io.direction": "transmit"}),
-        _Figure("energy_j", _HOST_ENERGY),
-    ),
-    "worker": (
-        _Figure("cpu_s", _PROCESS_CPU),
-        _Figure("cpu_percent", _PROCESS_USE),
-        _Figure("rss_bytes", _RSS),
-        _Figure("threads", _THREADS),
-        _Figure("read_bytes", _PROCESS_IO, {"disk.io.direction": "read"}),
-        _Figure("write_bytes", _PROCESS_IO, {"disk.io.direction": "write"}),
-    ),
-    "cgroup": (
-        _Figure("cpu_percent", _CGROUP_CPU),
-        _Figure("memory_used_bytes", _CGROUP_MEMORY),
-        _Figure("memory_total_bytes", _CGROUP_LIMIT),
-    ),
-    "gpu": (
-        _Figure("gpu_percent", _GPU),
-        _Figure("gpu_memory_used_bytes", _GPU_MEMORY),
-        _Figure("gpu_memory_total_bytes", _GPU_LIMIT),
-        _Figure("gpu_process_memory_bytes", _GPU_OWN),
-        _Figure("gpu_power_w", _POWER),
-        _Figure("gpu_energy_j", _ENERGY),
-        _Figure("gpu_temperature_c", _TEMPERATURE),
-    ),
+"""Fields of samples by scope, each with the kind, unit, name and meaning of its instrument."""
+_STATES: dict[str, Attributes] = {
+    "memory_used_bytes": {"system.memory.state": "used"},
+    "swap_used_bytes": {"system.paging.state": "used"},
+    "disk_read_bytes_per_s": {"disk.io.direction": "read"},
+    "disk_write_bytes_per_s": {"disk.io.direction": "write"},
+    "read_bytes": {"disk.io.direction": "read"},
+    "write_bytes": {"disk.io.direction": "write"},
+    "net_recv_bytes_per_s": {"network.io.direction": "receive"},
+    "net_sent_bytes_per_s": {"network.io.direction": "transmit"},
 }
+"""Attributes that tell apart fields of one instrument."""
+FIGURES: dict[str, list[tuple[str, Instrument, Attributes]]] = {}
+for _scope, _field, _kind, _unit, _name, _what in _FIGURES:
+    _about = {} if _scope == "cgroup" else _STATES.get(_field, {})
+    FIGURES.setdefault(_scope, []).append((_field, Instrument(_name, _unit, _kind, _what), _about))
+_SHARE = "Share of the node's memory in use."
+_MEMORY_SHARE = Instrument("system.memory.utilization", "1", "gauge", _SHARE)
 
 
 def _fitting(value: int | float) -> int | float:

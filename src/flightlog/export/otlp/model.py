@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
+from itertools import islice
 from math import isfinite
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
@@ -89,12 +90,15 @@ class LogRecord(Struct, frozen=True, kw_only=True):
     span_id: str | None = None
 
 
+InstrumentKind = Literal["gauge", "sum", "level", "histogram"]
+
+
 class Instrument(NamedTuple):
     """What is measured."""
 
     name: str
     unit: str
-    kind: Literal["gauge", "sum", "level", "histogram"]
+    kind: InstrumentKind
     """A `sum` only grows from its start, a `level` is a sum that also falls; both are counted from the run's
     start."""
     what: str
@@ -161,27 +165,21 @@ def known(values: Mapping[str, Any]) -> Attributes:
 
 
 def prefixed(prefix: str, values: Mapping[str, Any]) -> Attributes:
-    """A mapping as one attribute a key, below a common name."""
-    return known({f"{prefix}.{key}": value for key, value in list(values.items())[: ExportLimits.max_items]})
+    """A mapping as one attribute per key, with this before their names; a bounded number."""
+    return known({f"{prefix}{key}": value for key, value in islice(values.items(), ExportLimits.max_items)})
 
 
 def plain(value: Any) -> Any:
     """A value that an attribute can hold: text, switch, number, or a list of one kind of these; else JSON
     text.
     """
-    kind = type(value)
+    kind, most = type(value), ExportLimits.max_text_characters
     if kind is str:
-        return (
-            value
-            if len(value) <= ExportLimits.max_text_characters
-            else f"{value[: ExportLimits.max_text_characters]}…"
-        )
-    if kind is bool:
+        return value if len(value) <= most else f"{value[:most]}…"
+    if (kind is int and not -(1 << 63) <= value < 1 << 63) or (kind is float and not math.isfinite(value)):
+        return str(value)
+    if kind in (bool, int, float):
         return value
-    if kind is int:
-        return value if -(1 << 63) <= value < 1 << 63 else str(value)
-    if kind is float:
-        return value if math.isfinite(value) else str(value)
     if isinstance(value, list | tuple):
         items = [plain(item) for item in value[: ExportLimits.max_items]]
         if len({type(item) for item in items}) <= 1 and not any(isinstance(item, list) for item in items):
@@ -217,12 +215,12 @@ def resource_of(info: RunInfo, environ: Mapping[str, str]) -> Resource:
 
 def pairs_of(text: str) -> dict[str, str]:
     """The pairs of `key=value,key=value`, percent-decoded; anything else is left out."""
-    found: dict[str, str] = {}
-    for part in text.split(","):
-        key, equals, value = part.partition("=")
-        if equals and key.strip():
-            found[unquote(key.strip())] = unquote(value.strip().strip('"'))
-    return found
+    pairs = (part.partition("=") for part in text.split(","))
+    return {
+        unquote(key.strip()): unquote(value.strip().strip('"'))
+        for key, equals, value in pairs
+        if equals and key.strip()
+    }
 
 
 class Ids:
@@ -339,7 +337,7 @@ class _Mapping:
         return {
             of_resource: [
                 {
-                    "resource": {"attributes": self._attributes(resource.of_host(host))},
+                    "resource": self._of(resource.of_host(host)),
                     of_scope: [{"scope": dict(scope), of_items: made}],
                 }
                 for host, made in messages.items()
@@ -347,18 +345,12 @@ class _Mapping:
         }
 
     def _span(self, span: OtlpSpan) -> Message:
-        attributes = self._attributes
         events = [
-            {
-                "timeUnixNano": str(one.time_ns),
-                "name": _utf8(one.name),
-                "attributes": attributes(one.attributes),
-            }
+            {"timeUnixNano": str(one.time_ns), "name": _utf8(one.name), **self._of(one.attributes)}
             for one in span.events
         ]
         links = [
-            {"traceId": one.trace_id, "spanId": one.span_id, "attributes": attributes(one.attributes)}
-            for one in span.links
+            {"traceId": one.trace_id, "spanId": one.span_id, **self._of(one.attributes)} for one in span.links
         ]
         return _given(
             traceId=span.trace_id,
@@ -368,7 +360,7 @@ class _Mapping:
             kind=span.kind,
             startTimeUnixNano=str(span.start_ns),
             endTimeUnixNano=str(span.end_ns),
-            attributes=attributes(span.attributes),
+            **self._of(span.attributes),
             events=events or None,
             links=links or None,
             status=_given(code=_STATUS.get(span.status), message=_utf8(span.message) or None),
@@ -381,7 +373,7 @@ class _Mapping:
             severityNumber=record.severity,
             severityText=record.severity_text,
             body=self._value(record.body),
-            attributes=self._attributes(record.attributes),
+            **self._of(record.attributes),
             eventName=_utf8(record.event_name),
             traceId=record.trace_id or None,
             spanId=record.span_id or None,
@@ -399,7 +391,7 @@ class _Mapping:
 
     def _point(self, point: Point) -> Message:
         made = _given(
-            attributes=self._attributes(point.attributes),
+            **self._of(point.attributes),
             startTimeUnixNano=None if point.start_ns is None else str(point.start_ns),
             timeUnixNano=str(point.time_ns),
         )
@@ -419,8 +411,10 @@ class _Mapping:
             made["asDouble"] = _double(value)
         return made
 
-    def _attributes(self, attributes: Mapping[str, Any]) -> list[Message]:
-        return [{"key": _utf8(key), "value": self._value(value)} for key, value in attributes.items()]
+    def _of(self, attributes: Mapping[str, Any]) -> Message:
+        return {
+            "attributes": [{"key": _utf8(key), "value": self._value(one)} for key, one in attributes.items()]
+        }
 
     def _value(self, value: Any) -> Message:
         """A value with its type; what is of none that the protocol knows is a text."""
@@ -446,25 +440,20 @@ def _series(items: Sequence[Item]) -> dict[tuple[str | None, Instrument], list[P
     return found
 
 
-def _binary(message: Message) -> Message:
-    """A message of JSON as the arguments of its official class."""
-    made = {}
-    for name, value in message.items():
-        field, read = _reading(name)
-        made[field] = read(value)
-    return made
-
-
-def _inner(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_binary(one) if isinstance(one, dict) else one for one in value]
-    return _binary(value) if isinstance(value, dict) else value
+def _binary(message: Any) -> Any:
+    """A message of JSON as the arguments of its official class, or of the classes of its fields."""
+    if isinstance(message, list):
+        return [_binary(one) for one in message]
+    if not isinstance(message, dict):
+        return message
+    readings = ((*_reading(name), value) for name, value in message.items())
+    return {field: read(value) for field, read, value in readings}
 
 
 @cache
 def _reading(name: str) -> tuple[str, Callable[[Any], Any]]:
     """The official name of a field of JSON, and how its value is read for the binary encoding."""
-    read: Callable[[Any], Any] = _inner
+    read: Callable[[Any], Any] = _binary
     if name.endswith("Id"):
         read = bytes.fromhex
     elif name.endswith("UnixNano") or name in {"count", "asInt"}:

@@ -8,37 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from flightlog import events
 from flightlog.core.time import moment, nanoseconds
-from flightlog.events import (
-    Event,
-    Failure,
-    SpanEvent,
-    SpanOpened,
-    TaskCancelled,
-    TaskCompleted,
-    TaskEnded,
-    TaskEvent,
-    TaskFailed,
-    TaskRetried,
-    TaskStarted,
-    TaskSubmitted,
-)
+from flightlog.events import Event, SpanEvent, SpanOpened, TaskEnded, TaskEvent, TaskRetried, TaskStarted
 from flightlog.events.base import Json
 from flightlog.events.codec import UnknownEvent
 from flightlog.export.limits import ExportLimits
-from flightlog.export.otlp import metrics
+from flightlog.export.otlp import metrics, model
 from flightlog.export.otlp.metrics import TaskCounters
-from flightlog.export.otlp.model import (
-    Attributes,
-    Ids,
-    Link,
-    Mark,
-    OtlpEvent,
-    OtlpSpan,
-    hex_id,
-    known,
-    prefixed,
-)
+from flightlog.export.otlp.model import Attributes, Ids, Link, OtlpEvent, OtlpSpan, hex_id, known
 from flightlog.store.layout import RunInfo
 
 _SCOPE = "otel.scope.name"
@@ -68,9 +46,10 @@ class RecordedSpans:
         error = exception(event.error_type, event.error_message, None, until)
         failed = event.status == "error"
         tags, links, kind = _restored(event.tags)
+        prefix = "" if _SCOPE in tags else "flightlog.metrics."
         said = {
             **known(tags),
-            **(known(event.metrics) if _SCOPE in tags else prefixed("flightlog.metrics", event.metrics)),
+            **model.prefixed(prefix, event.metrics),
             **known({"thread.id": event.thread, "error.type": event.error_type if failed else None}),
             "flightlog.kind": "span",
         }
@@ -110,17 +89,22 @@ def _restored(tags: Json) -> tuple[Json, tuple[Link, ...], int]:
     """
     if "otel.scope" not in tags:
         return tags, (), 1
-    left = {
-        name: value for name, value in tags.items() if name not in {"otel.scope", "otel.kind", "otel.links"}
-    }
-    named = tags.get("otel.links")
+    left = dict(tags)
+    scope, kind, named = (left.pop(f"otel.{name}", None) for name in ("scope", "kind", "links"))
     pairs = [str(link).partition("-")[::2] for link in named] if isinstance(named, list) else []
     links = tuple(
         Link(trace_id=trace_id, span_id=span_id)
         for trace_id, span_id in pairs
         if hex_id(trace_id, 32) and hex_id(span_id, 16)
     )
-    return {**left, _SCOPE: tags["otel.scope"]}, links, _KINDS.get(str(tags.get("otel.kind")), 1)
+    return {**left, _SCOPE: scope}, links, _KINDS.get(str(kind), 1)
+
+
+_RUN_FACTS = (
+    *("target", "provider", "error", "signal", "manifest_hash", "git_dirty"),
+    *("tasks_submitted", "tasks_completed", "tasks_failed"),
+)
+"""Fields of `run.json` that are attributes of the root span."""
 
 
 def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> OtlpSpan:
@@ -139,15 +123,7 @@ def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> OtlpSpan:
             "process.exit.code": info.exit_code,
             "flightlog.kind": "run",
             "flightlog.run.status": status,
-            "flightlog.run.target": info.target,
-            "flightlog.run.provider": info.provider,
-            "flightlog.run.error": info.error,
-            "flightlog.run.signal": info.signal,
-            "flightlog.run.manifest_hash": info.manifest_hash,
-            "flightlog.run.git_dirty": info.git_dirty,
-            "flightlog.run.tasks_submitted": info.tasks_submitted,
-            "flightlog.run.tasks_completed": info.tasks_completed,
-            "flightlog.run.tasks_failed": info.tasks_failed,
+            **{f"flightlog.run.{name}": getattr(info, name) for name in _RUN_FACTS},
         }
     )
     ended: Literal["unset", "ok", "error"] = "error" if failed else "ok" if status == "completed" else "unset"
@@ -166,16 +142,17 @@ def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> OtlpSpan:
 
 
 ENDS: dict[type[TaskEvent], tuple[int, str]] = {
-    TaskCompleted: (metrics.COMPLETED, "success"),
-    TaskFailed: (metrics.FAILED, "failure"),
-    TaskCancelled: (metrics.CANCELED, "cancellation"),
+    events.TaskCompleted: (metrics.COMPLETED, "success"),
+    events.TaskFailed: (metrics.FAILED, "failure"),
+    events.TaskCancelled: (metrics.CANCELED, "cancellation"),
     TaskRetried: (metrics.RETRIED, "failure"),
 }
 """What each end counts as, and its name in the semantic conventions."""
 
 
 _OTHERS = {*TaskEvent.__struct_fields__, "args", "worker", "tags", "metrics", "nonfinite"}
-_USED = {f"flightlog.task.{name}": name for name in TaskCompleted.__struct_fields__ if name not in _OTHERS}
+_FACTS = [name for name in events.TaskCompleted.__struct_fields__ if name not in _OTHERS]
+_USED = {f"flightlog.task.{name}": name for name in _FACTS}
 """Attributes for what an attempt used, and the fields of its end that say it."""
 
 
@@ -193,14 +170,14 @@ class AttemptSpans:
         self._running: dict[int, tuple[int, TaskStarted]] = {}
         self._ended: set[int] = set()
         self._failed: set[int] = set()
-        self._startless: dict[int, tuple[TaskRetried, int, Mark]] = {}
+        self._startless: dict[int, tuple[TaskRetried, int, model.Mark]] = {}
         self._depends: dict[str, list[str]] = {}
         self._span_ids: dict[int, int] = {}
         self._older_span_ids: dict[int, int] = {}
         self._causes: dict[int, OtlpEvent] = {}
         self._causes_bytes = 0
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, failure: events.Failure) -> None:
         """The failure of an attempt, for its span, which is made later."""
         if failure.task_id is None:
             return
@@ -209,12 +186,11 @@ class AttemptSpans:
             self.tracebacks_left_out += 1
             return
         self._causes_bytes += size
-        cause = exception(
-            failure.error_type, failure.message, failure.traceback, moment(failure.timestamp) or 0
-        )
+        at_ns = moment(failure.timestamp) or 0
+        cause = exception(failure.error_type, failure.message, failure.traceback, at_ns)
         self._causes[hash((failure.task_id, failure.attempt or 1))] = cause
 
-    def take(self, event: Event | UnknownEvent, mark: Mark) -> list[tuple[OtlpSpan | None, Mark]]:
+    def take(self, event: Event | UnknownEvent, mark: model.Mark) -> list[tuple[OtlpSpan | None, model.Mark]]:
         """The spans of an event, each with the line of the attempt's end.
 
         A line without a span comes with None. The line of a retry whose start was not read yet comes later,
@@ -224,18 +200,21 @@ class AttemptSpans:
         if at is None or not isinstance(event, TaskEvent):
             return [(None, mark)]
         key = _key(event)
-        if isinstance(event, TaskSubmitted):
-            self._submitted(event, at)
+        if isinstance(event, TaskRetried):
+            return self._retried(event, at, mark, key)
+        if isinstance(event, TaskEnded):
+            return [(self._over(event, at, key), mark)]
+        waiting = None
+        if isinstance(event, events.TaskSubmitted):
+            self._counters.count(metrics.SUBMITTED, at)
+            if event.depends_on:
+                self._depends[event.task_id] = event.depends_on
+            self._remember(event)
         elif isinstance(event, TaskStarted):
             waiting = self._started(event, at, key)
-            return [(None, mark)] if waiting is None else [waiting, (None, mark)]
-        elif isinstance(event, TaskRetried):
-            return self._retried(event, at, mark, key)
-        elif isinstance(event, TaskEnded):
-            return [(self._over(event, at, key), mark)]
-        return [(None, mark)]
+        return [(None, mark)] if waiting is None else [waiting, (None, mark)]
 
-    def startless(self) -> list[tuple[OtlpSpan, Mark]]:
+    def startless(self) -> list[tuple[OtlpSpan, model.Mark]]:
         """The retried attempts without a recorded start: spans of zero length."""
         waiting, self._startless = self._startless, {}
         return [
@@ -258,13 +237,7 @@ class AttemptSpans:
         ):
             yield self._span(event, since, max(since, until_ns), {"flightlog.unfinished": True})
 
-    def _submitted(self, event: TaskSubmitted, at: int) -> None:
-        self._counters.count(metrics.SUBMITTED, at)
-        if event.depends_on:
-            self._depends[event.task_id] = event.depends_on
-        self._remember(event)
-
-    def _started(self, event: TaskStarted, at: int, key: int) -> tuple[OtlpSpan, Mark] | None:
+    def _started(self, event: TaskStarted, at: int, key: int) -> tuple[OtlpSpan, model.Mark] | None:
         self._counters.count(metrics.STARTED, at)
         waiting = self._startless.pop(key, None)
         if waiting is not None:
@@ -281,8 +254,8 @@ class AttemptSpans:
         return None
 
     def _retried(
-        self, event: TaskRetried, at: int, mark: Mark, key: int
-    ) -> list[tuple[OtlpSpan | None, Mark]]:
+        self, event: TaskRetried, at: int, mark: model.Mark, key: int
+    ) -> list[tuple[OtlpSpan | None, model.Mark]]:
         self._counters.count(metrics.RETRIED, at)
         if not self._is_new(key):
             return [(None, mark)]
@@ -295,21 +268,19 @@ class AttemptSpans:
 
     def _over(self, event: TaskEnded, at: int, key: int) -> OtlpSpan | None:
         self._counters.count(ENDS[type(event)][0], at)
-        if isinstance(event, TaskFailed) and not self._is_new(key):
+        if isinstance(event, events.TaskFailed) and not self._is_new(key):
             return None
-        began = self._running.pop(key, None)
-        if event.duration_s is not None:
-            since = max(0, at - nanoseconds(event.duration_s))
-        else:
-            since = at if began is None else began[0]
-        if began is not None:
-            self._counters.stopped(began[0], at)
-        elif event.duration_s is not None or event.worker is not None:
+        began, start = self._running.pop(key, (at, None))
+        lasted = event.duration_s
+        since = began if lasted is None else max(0, at - nanoseconds(lasted))
+        if start is not None:
+            self._counters.stopped(began, at)
+        elif lasted is not None or event.worker is not None:
             self._ended.add(key)
             self._counters.ran(since, at)
-        if event.duration_s is not None and not isinstance(event, TaskCancelled):
-            self._counters.took(event.task, event.duration_s)
-        return self._ended_span(event, since, at, key, None if began is None else began[1])
+        if lasted is not None and not isinstance(event, events.TaskCancelled):
+            self._counters.took(event.task, lasted)
+        return self._ended_span(event, since, at, key, start)
 
     def _is_new(self, key: int) -> bool:
         """Whether a failed attempt is new: it may have both an end and a retry, and is one span."""
@@ -323,60 +294,66 @@ class AttemptSpans:
     ) -> OtlpSpan:
         self._remember(event)
         said: Attributes = {"cicd.pipeline.task.run.result": ENDS[type(event)][1]}
-        more: dict[str, Any] = {"status": "ok"} if isinstance(event, TaskCompleted) else {}
+        more: dict[str, Any] = {"status": "ok"} if isinstance(event, events.TaskCompleted) else {}
+        links = self._links(self._depends.get(event.task_id, ()))
         if isinstance(event, TaskEnded):
             said |= _used(event)
-        if isinstance(event, TaskFailed | TaskRetried):
+        if isinstance(event, events.TaskFailed | TaskRetried):
             cause = self._cause(event, key, at)
             said["error.type"] = cause.attributes.get("exception.type", "_OTHER")
             message = str(cause.attributes.get("exception.message", ""))
             more = {"status": "error", "message": message, "events": (cause,)}
-        if isinstance(event, TaskFailed):
+        if isinstance(event, events.TaskFailed):
             said |= known(
                 {"process.exit.code": event.exit_code, "flightlog.failure.fingerprint": event.fingerprint}
             )
-        if isinstance(event, TaskCancelled):
+        elif isinstance(event, events.TaskCancelled):
             said |= known({"flightlog.task.cancel_reason": event.reason})
-        if isinstance(event, TaskRetried):
-            said |= {"flightlog.task.retried": True} | known({"flightlog.task.retry_delay_s": event.delay_s})
-            said |= known({"cicd.worker.name": began.worker if began else None})
-        links = self._links(self._depends.get(event.task_id, ()))
-        made = self._span(event, since, at, said, links=links, **more)
-        if not isinstance(event, TaskRetried):
-            self._depends.pop(event.task_id, None)
+        elif isinstance(event, TaskRetried):
+            worker = began.worker if began else None
+            said |= known({"flightlog.task.retry_delay_s": event.delay_s, "cicd.worker.name": worker})
+            return self._span(event, since, at, {**said, "flightlog.task.retried": True}, links, **more)
+        made = self._span(event, since, at, said, links, **more)
+        self._depends.pop(event.task_id, None)
         return made
 
-    def _cause(self, event: TaskFailed | TaskRetried, key: int, at: int) -> OtlpEvent:
+    def _cause(self, event: events.TaskFailed | TaskRetried, key: int, at: int) -> OtlpEvent:
         """The error that an attempt failed of: as its failure says, else as its end does."""
         cause = self._causes.pop(key, None)
         if cause is not None:
-            self._causes_bytes -= (
-                len(str(cause.attributes.get("exception.stacktrace", ""))) + ExportLimits.error_overhead_bytes
-            )
+            traceback = str(cause.attributes.get("exception.stacktrace", ""))
+            self._causes_bytes -= len(traceback) + ExportLimits.error_overhead_bytes
             return cause
-        if isinstance(event, TaskFailed):
+        if isinstance(event, events.TaskFailed):
             return exception(event.error_type, event.error_message, None, at)
         return exception(None, event.reason, None, at)
 
-    def _span(self, event: TaskEvent, since: int, until: int, said: Attributes, **more: Any) -> OtlpSpan:
+    def _span(
+        self,
+        event: TaskEvent,
+        since: int,
+        until: int,
+        said: Attributes,
+        links: tuple[Link, ...] = (),
+        **more: Any,
+    ) -> OtlpSpan:
         worker = event.worker if isinstance(event, TaskStarted | TaskEnded) else None
-        about = known(
-            {
-                "cicd.pipeline.task.name": event.task,
-                "cicd.pipeline.task.run.id": event.task_id,
-                "cicd.worker.name": worker,
-                "flightlog.kind": "task",
-                "flightlog.task.attempt": event.attempt,
-                "flightlog.task.component": event.component,
-                "flightlog.task.depends_on": self._depends.get(event.task_id, [])[: ExportLimits.max_items],
-            }
-        )
+        about = {
+            "cicd.pipeline.task.name": event.task,
+            "cicd.pipeline.task.run.id": event.task_id,
+            "cicd.worker.name": worker,
+            "flightlog.kind": "task",
+            "flightlog.task.attempt": event.attempt,
+            "flightlog.task.component": event.component,
+            "flightlog.task.depends_on": self._depends.get(event.task_id, [])[: ExportLimits.max_items],
+        }
         return OtlpSpan(
             **self._ids.of(event, event.task_id, event.attempt),
             name=event.task,
             start_ns=since,
             end_ns=max(since, until),
-            attributes=about | said,
+            attributes=known(about) | said,
+            links=links,
             **more,
         )
 
@@ -417,6 +394,6 @@ def _used(event: TaskEnded) -> Attributes:
     return {
         **known(event.tags),
         **known({name: getattr(event, field, None) for name, field in _USED.items()}),
-        **prefixed("flightlog.args", event.args),
-        **prefixed("flightlog.metrics", event.metrics),
+        **model.prefixed("flightlog.args.", event.args),
+        **model.prefixed("flightlog.metrics.", event.metrics),
     }

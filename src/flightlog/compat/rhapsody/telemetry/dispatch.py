@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
@@ -66,6 +67,9 @@ ENDS = frozenset({"TaskCompleted", "TaskFailed", "TaskCanceled"})
 
 _NODE = ("cpu_percent", "memory_percent", "gpu_percent")
 _KEPT = (*_NODE, "disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
+_TASK_SPAN = (
+    *("task_id", "backend", "executable", "task_type", "status", "error_type", "incomplete_lifecycle"),
+)
 
 
 class Subscribers:
@@ -81,18 +85,20 @@ class Subscribers:
     def add(self, callback: Callable[[BaseEvent], Any]) -> None:
         """Deliver events to a function from now on, or from the start."""
         with self._lock:
-            if self._loop is None:
-                self._waiting.append(callback)
-                return
-            self._all.append(Subscriber(callback, self._loop))
-            if self._first is not None:
-                self._all[-1].offer(self._first)
+            self._waiting.append(callback)
+        if self._loop is not None:
+            self.begin(self._loop)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start delivery; coroutine functions run on this loop."""
         with self._lock:
-            self._loop, self._all = loop, [Subscriber(callback, loop) for callback in self._waiting]
-            self._waiting = []
+            self._loop = loop
+            begun = [Subscriber(callback, loop) for callback in self._waiting]
+            if self._first is not None:
+                for subscriber in begun:
+                    subscriber.offer(self._first)
+            self._all += begun
+            self._waiting.clear()
 
     def publish(self, event: BaseEvent) -> None:
         """Queue an event for all subscribers."""
@@ -145,56 +151,52 @@ class Dispatch:
 
     def span_ended(self, span: Any) -> None:
         """Write a span that has ended with the next batch; from any thread."""
-        if self._file is not None:
-            self._lines.append(span_line(span))
+        self._lines.append(span_line(span))
 
     def run(self, otel: Providers) -> None:
         """Process all events, then end the spans and metrics."""
         due = time.monotonic() + (self._interval_s or 0.0)
-        over = False
-        while not over:
-            batch, over = self._next_batch(due)
-            for number, (event, task) in enumerate(batch):
-                self._process(otel, event, task)
+        batch: list[QueuedEvent | None] = []
+        while None not in batch:
+            batch = self._next_batch(None if self._interval_s is None else max(0.0, due - time.monotonic()))
+            for number, queued in enumerate(batch):
+                if queued is not None:
+                    self._process(otel, *queued)
                 if not number % CompatLimits.events_between_yields:
                     time.sleep(0)
             if self._interval_s is not None and time.monotonic() >= due:
-                self._go_on_after(lambda: self._lines.append(metric_line(otel.metrics())))
+                self._go_on_after(self._measure, otel)
                 due = time.monotonic() + self._interval_s
             self._write()
         self._go_on_after(otel.end, time.time())
-        self._go_on_after(self._measure_last, otel)
+        self._go_on_after(self._measure, otel, last=True)
         self._write()
         if self._file is not None:
             self._file.close()
         self._go_on_after(otel.shut_down)
 
-    def _measure_last(self, otel: Providers) -> None:
-        self.last_metrics = otel.metrics()
-        self._lines.append(metric_line(self.last_metrics))
+    def _measure(self, otel: Providers, *, last: bool = False) -> None:
+        metrics = otel.metrics()
+        self.last_metrics = metrics if last else None
+        self._lines.append(metric_line(metrics))
 
-    def _go_on_after(self, step: Callable[..., None], *args: Any) -> None:
+    def _go_on_after(self, step: Callable[..., None], *args: Any, **options: Any) -> None:
         """Run a step in which the user's processors and readers may raise; a failure is logged."""
         try:
-            step(*args)
+            step(*args, **options)
         except Exception:
             log.warning("a processor or reader of OpenTelemetry's failed", exc_info=True)
 
-    def _next_batch(self, due: float) -> tuple[list[QueuedEvent], bool]:
-        """Queued events, a bounded number; and whether they are the last."""
-        batch: list[QueuedEvent] = []
-        timeout = None if self._interval_s is None else max(0.0, due - time.monotonic())
+    def _next_batch(self, timeout_s: float | None) -> list[QueuedEvent | None]:
+        """Queued events, a bounded number; None among them is the end."""
+        batch: list[QueuedEvent | None] = []
         with suppress(Empty):
-            item = self._queue.get(timeout=timeout)
-            if item is not None and self._queue.qsize() < CompatLimits.max_batch_events:
+            batch.append(self._queue.get(timeout=timeout_s))
+            if None not in batch and self._queue.qsize() < CompatLimits.max_batch_events:
                 time.sleep(CompatLimits.batch_wait_s)
-            while item is not None:
-                batch.append(item)
-                if len(batch) == CompatLimits.max_batch_events:
-                    return batch, False
-                item = self._queue.get_nowait()
-            return batch, True
-        return batch, False
+            while len(batch) < CompatLimits.max_batch_events:
+                batch.append(self._queue.get_nowait())
+        return batch
 
     def _process(self, otel: Providers, event: BaseEvent, task: TaskRecord | None) -> None:
         try:
@@ -211,9 +213,9 @@ class Dispatch:
         self._subscribers.publish(event)
 
     def _write(self) -> None:
-        if self._file is not None and self._lines:
-            lines = self._lines[:]
-            del self._lines[: len(lines)]  # others append meanwhile
+        lines = self._lines[:]
+        del self._lines[: len(lines)]  # others append meanwhile
+        if self._file is not None:
             self._file.write(lines)
 
 
@@ -226,8 +228,8 @@ class Subscriber:
 
     def __init__(self, callback: Callable[[BaseEvent], Any], loop: asyncio.AbstractEventLoop) -> None:
         self._callback, self._loop = callback, loop
-        self._pending: set[asyncio.Task[None]] = set()
-        deliver: Any = self._hand_over if is_coroutine_function(callback) else callback
+        self._pending: set[Future[Any]] = set()
+        deliver: Any = self._call_on_loop if is_coroutine_function(callback) else callback
         self._subscription = Subscription(deliver, None, sys.maxsize)
 
     def offer(self, event: BaseEvent) -> None:
@@ -237,9 +239,8 @@ class Subscriber:
     async def finish(self) -> None:
         """Deliver what is queued, and then nothing more."""
         await on_own_thread(partial(self._subscription.close, CompatLimits.subscriber_timeout_s))
-        await asyncio.sleep(0)  # what the thread has handed to the loop begins
-        if self._pending:
-            await asyncio.wait(set(self._pending), timeout=CompatLimits.subscriber_timeout_s)
+        if pending := [asyncio.wrap_future(one) for one in list(self._pending)]:
+            await asyncio.wait(pending, timeout=CompatLimits.subscriber_timeout_s)
         left = self._subscription.dropped + len(self._pending)
         if left:
             log.warning(
@@ -248,20 +249,12 @@ class Subscriber:
                 CompatLimits.subscriber_timeout_s,
             )
 
-    def _hand_over(self, event: BaseEvent) -> None:
-        with suppress(RuntimeError):  # the loop is closed already
-            self._loop.call_soon_threadsafe(self._begin, event)
-
-    def _begin(self, event: BaseEvent) -> None:
-        task = asyncio.ensure_future(self._call(event))
-        self._pending.add(task)
-        task.add_done_callback(self._pending.discard)
-
-    async def _call(self, event: BaseEvent) -> None:
-        try:
-            await self._callback(event)
-        except Exception:
-            log.debug("a subscriber raised", exc_info=True)
+    def _call_on_loop(self, event: BaseEvent) -> None:
+        if self._loop.is_closed():
+            return
+        future = asyncio.run_coroutine_threadsafe(self._callback(event), self._loop)
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
 
 
 class CheckpointFile:
@@ -276,20 +269,15 @@ class CheckpointFile:
         where = Path(folder)
         where.mkdir(parents=True, exist_ok=True)
         stem = f"{session_id.replace('/', '_')}.{int(started_at)}"
-        self.lost = 0
-        for number in range(1, 1000):
+        for number in count(1):
             self.path = where / f"{stem}{'' if number == 1 else f'-{number}'}.telemetry.jsonl"
-            try:
-                self._out: Descriptor | None = Descriptor.open(self.path, _FLAGS | os.O_CREAT | os.O_EXCL)
-                return
-            except FileExistsError:
-                continue
-        raise FileExistsError(f"{where} holds too many files of {stem}")
+            with suppress(FileExistsError):
+                self._out = Descriptor.open(self.path, _FLAGS | os.O_CREAT | os.O_EXCL)
+                break
+        self._failed = False
 
     def write(self, lines: list[dict[str, Any]]) -> None:
         """Append lines."""
-        if self._out is None or not lines:
-            return
         text = b"".join([_encode(line) + b"\n" for line in lines])
         try:
             while text:
@@ -297,17 +285,15 @@ class CheckpointFile:
                     self._out = Descriptor.open(self.path, _FLAGS)
                 text = text[os.write(self._out.number, text) :]
         except OSError as error:
-            self.lost += len(lines)
-            if self.lost == len(lines):
+            if not self._failed:
                 log.warning(
                     "%s cannot be written: %s; what is lost there stands in the run", self.path, error
                 )
+            self._failed = True
 
     def close(self) -> None:
         """Close the file; may be called again."""
-        if self._out is not None:
-            self._out.close()
-            self._out = None
+        self._out.close()
 
 
 def event_line(event: BaseEvent, trace_id: int | None, span_id: int | None) -> dict[str, Any]:
@@ -368,36 +354,28 @@ def _encode(line: dict[str, Any]) -> bytes:
 
 def task_span(span: Any) -> dict[str, Any]:
     """A task's span as `TelemetryManager.task_spans` gives it."""
-    attributes = dict(span.attributes or {})
-    seconds = attributes.get("duration_seconds", (span.end_time - span.start_time) / 1e9)
-    shown = {
-        "task_id": attributes.get("task_id"),
-        "backend": attributes.get("backend"),
-        "executable": attributes.get("executable", ""),
-        "task_type": attributes.get("task_type", ""),
-        "status": attributes.get("status"),
+    found = dict(span.attributes or {})
+    seconds = found.get("duration_seconds", (span.end_time - span.start_time) / 1e9)
+    return {
+        **dict.fromkeys(("task_id", "backend", "status")),
+        **dict.fromkeys(("executable", "task_type"), ""),
+        **{name: found[name] for name in _TASK_SPAN if name in found},
         "duration_seconds": round(seconds, 6),
         "span_id": hex_id(span.context.span_id),
         "trace_id": hex_id(span.context.trace_id),
     }
-    if "error_type" in attributes:
-        shown["error_type"] = attributes["error_type"]
-    if attributes.get("incomplete_lifecycle"):
-        shown["incomplete_lifecycle"] = True
-    return shown
 
 
 class SessionCounts:
-    """Counts of tasks and the latest samples of nodes. Thread-safe.
+    """Counts of tasks and the latest samples of nodes; one thread adds, any may read.
 
     A task counts once as running, from its start to its end, so that the gauge is never below 0. Memory grows
     with running tasks, executables and nodes, not with the number of tasks.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, str, str, str, str]] = Counter()
-        self._running: dict[str, tuple[str, str, str, str]] = {}
+        self._counts: Counter[tuple[str, _Labels]] = Counter()
+        self._running: dict[str, _Labels] = {}
         self._nodes: dict[str, tuple[dict[str, str], ResourceUpdate]] = {}
         self._executables: set[str] = set()
         self.timed = 0
@@ -407,22 +385,17 @@ class SessionCounts:
     def add(self, event: BaseEvent) -> None:
         """Process one event."""
         kind = event.event_type
-        timed: tuple[float, dict[str, str]] | None = None
-        with self._lock:
-            if isinstance(event, ResourceUpdate):
-                if event.gpu_id is None:
-                    key, labels = _node(event)
-                    self._nodes[key] = (labels, event)
-            elif kind in COUNTED:
-                labels_key = self._labels(event)
-                self._counts[COUNTED[kind], *labels_key] += 1
-                if kind == "TaskStarted" and event.task_id is not None:
-                    self._running.setdefault(event.task_id, labels_key)
-                elif kind in ENDS:
-                    self._running.pop(event.task_id or "", None)
-                    timed = self._time(event, labels_key)
-        if timed is not None:
-            self.record(*timed)  # without the lock: OpenTelemetry has locks of its own
+        if isinstance(event, ResourceUpdate) and event.gpu_id is None:
+            key, labels = _node(event)
+            self._nodes[key] = (labels, event)
+        elif kind in COUNTED:
+            of_task = self._labels(event)
+            self._counts[COUNTED[kind], of_task] += 1
+            if kind == "TaskStarted" and event.task_id is not None:
+                self._running.setdefault(event.task_id, of_task)
+            elif kind in ENDS:
+                self._running.pop(event.task_id or "", None)
+                self._time(event, of_task)
 
     def count(self, what: str) -> int:
         """How many tasks were submitted, started, completed, failed or canceled, or are running."""
@@ -430,61 +403,56 @@ class SessionCounts:
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         """The latest sample of each node, or worker where a backend samples those."""
-        with self._lock:
-            return {
-                key: {"backend": event.backend, "node_id": event.node_id}
-                | {name: getattr(event, name) for name in _KEPT}
-                for key, (_, event) in self._nodes.items()
-            }
+        return {
+            key: {name: getattr(event, name) for name in ("backend", "node_id", *_KEPT)}
+            for key, (_, event) in self._nodes.copy().items()
+        }
 
     def observed(self, what: str) -> list[tuple[float, dict[str, str]]]:
         """A metric's values with their labels."""
-        with self._lock:
-            if what in _NODE:
-                found = ((getattr(event, what), labels) for labels, event in self._nodes.values())
-                return [(value, labels) for value, labels in found if value is not None]
-            if what == "running":
-                seen = dict.fromkeys((key[1:] for key in self._counts if key[0] == "started"), 0)
-                now = Counter(seen)
-                now.update(self._running.values())
-                return [(number, _named(labels)) for labels, number in now.items()]
-            return [(number, _named(key[1:])) for key, number in self._counts.items() if key[0] == what]
+        if what in _NODE:
+            found = ((getattr(event, what), labels) for labels, event in list(self._nodes.values()))
+            return [(value, labels) for value, labels in found if value is not None]
+        counts = self._counts.copy()
+        if what == "running":
+            now = Counter({labels: 0 for kind, labels in counts if kind == "started"})
+            now.update(list(self._running.values()))
+            return [(number, _named(labels)) for labels, number in now.items()]
+        return [(number, _named(labels)) for (kind, labels), number in counts.items() if kind == what]
 
-    def _labels(self, event: BaseEvent) -> tuple[str, str, str, str]:
+    def _labels(self, event: BaseEvent) -> _Labels:
         executable = str(event.attributes.get("executable", ""))
+        if len(self._executables) < CompatLimits.max_executable_labels:
+            self._executables.add(executable)
         if executable not in self._executables:
-            if len(self._executables) < CompatLimits.max_executable_labels:
-                self._executables.add(executable)
-            else:
-                executable = "other"
+            executable = "other"
         return event.session_id, event.backend or "", executable, str(event.attributes.get("task_type", ""))
 
-    def _time(
-        self, event: BaseEvent, labels: tuple[str, str, str, str]
-    ) -> tuple[float, dict[str, str]] | None:
+    def _time(self, event: BaseEvent, labels: _Labels) -> None:
         seconds = duration_of(event)
         if seconds is None or event.attributes.get("incomplete_lifecycle"):
-            return None
-        self.least_s = seconds if not self.timed else min(self.least_s, seconds)
+            return
+        self.least_s = min(self.least_s, seconds) if self.timed else seconds
         self.most_s = max(self.most_s, seconds)
         self.timed += 1
         self.total_s += seconds
-        return seconds, _named(labels)
+        self.record(seconds, _named(labels))
 
 
-def _named(labels: tuple[str, ...]) -> dict[str, str]:
+_Labels = tuple[str, str, str, str]
+
+
+def _named(labels: _Labels) -> dict[str, str]:
     return dict(zip(("session_id", "backend", "executable", "task_type"), labels, strict=True))
 
 
 def _node(event: ResourceUpdate) -> tuple[str, dict[str, str]]:
+    key = f"{event.backend}/{event.node_id}"
     labels = {
         "session_id": event.session_id,
         "backend": event.backend or "",
         "node_id": str(event.node_id or ""),
     }
-    key = f"{event.backend}/{event.node_id}"
-    worker = event.attributes.get("worker")
-    if worker is not None:
-        labels["worker"] = str(worker)
-        key += f"/{worker}"
+    if (worker := event.attributes.get("worker")) is not None:
+        return f"{key}/{worker}", {**labels, "worker": str(worker)}
     return key, labels

@@ -21,6 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
+from flightlog import events as recorded
 from flightlog.compat.limits import CompatLimits
 from flightlog.compat.rhapsody.backends.base import MEASURED, RunPlace
 from flightlog.compat.rhapsody.telemetry.dispatch import (
@@ -47,16 +48,6 @@ from flightlog.compat.rhapsody.telemetry.events import (
     time_of,
 )
 from flightlog.core.errors import MissingExtra
-from flightlog.events import (
-    Failure,
-    ResourceSample,
-    TaskCancelled,
-    TaskCompleted,
-    TaskFailed,
-    TaskQueued,
-    TaskStarted,
-    TaskSubmitted,
-)
 from flightlog.record.recording import NoopRun, Recording, record
 from flightlog.record.run import LiveRun
 from flightlog.record.values import clean, text_of
@@ -493,13 +484,13 @@ class RunRecord:
                 task.submitted_at = time_of(event)
                 if facts.get("args"):
                     task.args, _ = clean(facts["args"])
-                run.emit(TaskSubmitted(args=task.args, **common))
+                run.emit(recorded.TaskSubmitted(args=task.args, **common))
             elif kind == "TaskQueued":
-                run.emit(TaskQueued(**common))
+                run.emit(recorded.TaskQueued(**common))
             elif kind == "TaskStarted":
                 task.queue_s = max(0.0, time_of(event) - task.submitted_at)
                 if not facts.get("recorded"):
-                    run.emit(TaskStarted(worker=facts.get("worker"), queue_s=task.queue_s, **common))
+                    run.emit(recorded.TaskStarted(worker=facts.get("worker"), queue_s=task.queue_s, **common))
             elif kind in ENDS:
                 self._note_end(run, event, task, common, facts)
         except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
@@ -533,12 +524,12 @@ class RunRecord:
             **{name: facts[name] for name in MEASURED if name in facts},
         }
         if event.event_type == "TaskCompleted":
-            run.emit(TaskCompleted(**ended))
+            run.emit(recorded.TaskCompleted(**ended))
         elif event.event_type == "TaskCanceled":
-            run.emit(TaskCancelled(reason=event.attributes.get("reason"), **ended))
+            run.emit(recorded.TaskCancelled(reason=event.attributes.get("reason"), **ended))
         else:
             about = {name: common[name] for name in ("task", "task_id", "span_id")}
-            run.emit(TaskFailed(**ended, **self._failure(run, event, about, facts)))
+            run.emit(recorded.TaskFailed(**ended, **self._failure(run, event, about, facts)))
 
     def _failure(
         self, run: LiveRun, event: Any, about: dict[str, Any], facts: dict[str, Any]
@@ -558,7 +549,11 @@ class RunRecord:
         output = facts.get("stderr")
         tail = clean({"said": output[-2000:]})[0]["said"] if isinstance(output, str) and output else None
         scope: Literal["command", "task"] = "command" if code else "task"
-        run.emit(Failure(scope=scope, message=message, traceback=None, output_tail=tail, **failed, **about))
+        run.emit(
+            recorded.Failure(
+                scope=scope, message=message, traceback=None, output_tail=tail, **failed, **about
+            )
+        )
         return {**failed, "error_message": message}
 
     def _note_custom(self, run: LiveRun, event: BaseEvent) -> None:
@@ -575,7 +570,7 @@ class RunRecord:
         if worker is None and event.node_id in {None, socket.gethostname()}:
             return
         scope: Literal["gpu", "worker", "node"] = "node" if worker is None else "worker"
-        sample = ResourceSample(
+        sample = recorded.ResourceSample(
             timestamp=when,
             scope="gpu" if event.gpu_id is not None else scope,
             host=event.node_id,
