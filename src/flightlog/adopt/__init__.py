@@ -5,7 +5,7 @@ The kinds of recordings that can be adopted, and how a path is recognized.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -82,7 +82,7 @@ def _content_text(path: Path) -> str:
     """What a path holds, in a few words."""
     if path.is_dir():
         try:
-            names: Sequence[str] = sorted(one.name for one in path.iterdir())
+            names = sorted(one.name for one in path.iterdir())
         except OSError as error:
             return f"a folder that cannot be read ({error.strerror or error})"
         more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""

@@ -17,11 +17,7 @@ from flightlog.record.values import bounded, clean
 
 _UNIX_US = 10**15
 """Microseconds of Unix time in 2001: a clock that starts at boot stays below."""
-_MOMENTS = {
-    "C": "counter",
-    **dict.fromkeys("iIRnTp", "instant"),
-    **dict.fromkeys("stf", "flow"),
-}
+_MOMENTS = {"C": "counter", **dict.fromkeys("iIRnTp", "instant"), **dict.fromkeys("stf", "flow")}
 """Phases of what happens at one moment, and what it is."""
 _ASYNC = frozenset("bSeF")
 """Phases of slices that have a lane of their own, by their id."""
@@ -177,17 +173,16 @@ class _ChromeTrace:
         if record["is"] == "counter":
             self._counter(record, at_ns)
         elif record["is"] in {"instant", "flow"}:
-            flow = record["is"] == "flow"
-            name = "chrome.flow" if flow else record["name"]
-            fields = {
-                **args,
-                **({"flow": record.get("id"), "phase": record["ph"], "name": record["name"]} if flow else {}),
-            }
-            what = "ends of flows → user_event chrome.flow, with the span they are in"
-            event = UserEvent(name=name, fields=fields, span_id=inside)
-            self._maker.add(event, at_ns, mapped=what if flow else "instants → user_event")
+            name, what = record["name"], "instants → user_event"
+            if record["is"] == "flow":
+                args = {**args, "flow": record.get("id"), "phase": record["ph"], "name": name}
+                name = "chrome.flow"
+                what = "ends of flows → user_event chrome.flow, with the span they are in"
+            self._maker.add(UserEvent(name=name, fields=args, span_id=inside), at_ns, mapped=what)
         else:
-            ended = not record.get("open")
+            ended, what = not record.get("open"), "slices → span"
+            if not ended:
+                what = "slices without an end → span_open, up to the last moment of the trace"
             self._maker.add_span(
                 at_ns,
                 (one.end - one.begin) / 1e9,
@@ -198,9 +193,7 @@ class _ChromeTrace:
                 ended=ended,
                 thread=whole(record.get("tid")),
                 nonfinite=record.get("nonfinite", {}),
-                mapped="slices → span"
-                if ended
-                else "slices without an end → span_open, up to the last moment of the trace",
+                mapped=what,
             )
 
     def _where(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -233,10 +226,9 @@ def _slim(item: dict[str, Any], kind: str) -> dict[str, Any]:
     if marks:
         found["nonfinite"] = marks
     for name in ("pid", "tid", "cat", "id"):
-        if isinstance(item.get(name), str | int):
-            found[name] = (
-                item[name] if not isinstance(item[name], int) or abs(item[name]) < 2**63 else str(item[name])
-            )
+        value = item.get(name)
+        if isinstance(value, str | int):
+            found[name] = str(value) if isinstance(value, int) and abs(value) >= 2**63 else value
     return found
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.source_files import DocumentItems, head, moment_ns, number, text, whole, whole_ns
+from flightlog.adopt.source_files import DocumentItems, Record, head, moment_ns, number, text, whole, whole_ns
 from flightlog.core.errors import UsageError
 from flightlog.events import TaskStarted
 from flightlog.record.values import bounded, clean
@@ -28,18 +28,9 @@ _HTML = (".html", ".htm")
 _SCRIPT = re.compile(r"<script[^>]*type=[\"']application/json[\"'][^>]*>(.*?)</script>", re.DOTALL)
 _COLUMNS = frozenset({"start", "duration", "key", "name", "worker", "worker_thread"})
 _ACTIONS = ("transfer", "disk-write", "disk-read", "deserialize")
-_FORMATS = {
-    "float64": "d",
-    "float32": "f",
-    "int32": "i",
-    "uint32": "I",
-    "int64": "q",
-    "uint64": "Q",
-    "int8": "b",
-    "uint8": "B",
-    "int16": "h",
-    "uint16": "H",
-}
+_FORMATS = {"float64": "d", "float32": "f"}
+for _bits, _code in ((8, "b"), (16, "h"), (32, "i"), (64, "q")):
+    _FORMATS |= {f"int{_bits}": _code, f"uint{_bits}": _code.upper()}
 _FAILED = "black"
 """The colour of a task that failed."""
 
@@ -104,10 +95,9 @@ def _add_record(record: dict[str, Any], maker: RunMaker) -> None:
     spent: dict[str, float] = {}
     began = ended = None
     parts = record.get("startstops")
-    for part in parts if isinstance(parts, list) else []:
-        begin, end = (
-            number(part.get(name)) if isinstance(part, dict) else None for name in ("start", "stop")
-        )
+    for one in parts if isinstance(parts, list) else []:
+        part = Record(one) if isinstance(one, dict) else Record()
+        begin, end = part.number("start"), part.number("stop")
         if begin is None or end is None or moment_ns(max(begin, end)) is None:
             continue
         action = str(part.get("action"))
@@ -209,16 +199,16 @@ def _values(value: Any) -> list[Any]:
 
 
 def _unpacked(value: dict[str, Any]) -> list[Any]:
+    packed: Any = value.get("array")
+    coded = packed.get("data") if isinstance(packed, dict) else None
     if "__ndarray__" in value:  # as older versions of Bokeh write it
-        data = base64.b64decode(value["__ndarray__"])
-        return _numbers(data, value.get("dtype"), value.get("order") or sys.byteorder)
-    packed = value.get("array")
-    if isinstance(packed, dict) and isinstance(packed.get("data"), str):
-        data = base64.b64decode(packed["data"])
-        if data[:2] == b"\x1f\x8b":
-            data = zlib.decompress(data, 31)
-        return _numbers(data, value.get("dtype"), value.get("order") or sys.byteorder)
-    return packed if isinstance(packed, list) else []
+        coded = value["__ndarray__"]
+    if not isinstance(coded, str):
+        return packed if isinstance(packed, list) else []
+    data = base64.b64decode(coded)
+    if data[:2] == b"\x1f\x8b" and "__ndarray__" not in value:
+        data = zlib.decompress(data, 31)
+    return _numbers(data, value.get("dtype"), value.get("order") or sys.byteorder)
 
 
 def _numbers(data: bytes, kind: Any, order: str) -> list[Any]:

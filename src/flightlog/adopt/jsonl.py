@@ -130,8 +130,7 @@ class _MappedRecords:
             "nonfinite": metrics[1],
             "tags": self._tags(record),
         }
-        how = self._how(record)
-        error_type, message = self._error(record) if how == "failed" else (None, None)
+        how, error_type, message = self._outcome(record)
         self._maker.add_end(how, ended, end, error_type=error_type, message=message)
 
     def _span(self, record: dict[str, Any], name: str, at_ns: int) -> None:
@@ -139,8 +138,7 @@ class _MappedRecords:
         lasted = self._seconds(record, mapping.duration)
         start = at_ns - _ns(lasted or 0.0) if mapping.ends else at_ns
         metrics, marks = clean(_picked(record, mapping.metrics), keys_secret=False)
-        failed = self._how(record) == "failed"
-        error_type, message = self._error(record) if failed else (None, None)
+        how, error_type, message = self._outcome(record)
         self._maker.add_span(
             start,
             lasted,
@@ -149,7 +147,7 @@ class _MappedRecords:
             span_id=hex_id(look_up(record, mapping.id), 16) or self._maker.new_span_id(self._number),
             parent_id=hex_id(look_up(record, mapping.parent), 16),
             metrics=metrics,
-            status="error" if failed else "ok",
+            status="error" if how == "failed" else "ok",
             nonfinite=marks,
             error_type=error_type,
             error_message=message,
@@ -162,15 +160,9 @@ class _MappedRecords:
             self._account.drop("metrics whose value is no number")
             return
         made, marks = clean({"value": value}, keys_secret=False)
-        self._maker.add(
-            Metric(
-                name=name,
-                value=made["value"],
-                step=whole(look_up(record, self._mapping.step)),
-                nonfinite=marks.get("value"),
-            ),
-            at_ns,
-        )
+        step = whole(look_up(record, self._mapping.step))
+        metric = Metric(name=name, value=made["value"], step=step, nonfinite=marks.get("value"))
+        self._maker.add(metric, at_ns)
 
     def _how(self, record: dict[str, Any]) -> Literal["completed", "failed", "cancelled"]:
         mapping = self._mapping
@@ -181,9 +173,15 @@ class _MappedRecords:
             return "failed"
         return "cancelled" if said in mapping.cancelled else "completed"
 
-    def _error(self, record: dict[str, Any]) -> tuple[str | None, str | None]:
+    def _outcome(
+        self, record: dict[str, Any]
+    ) -> tuple[Literal["completed", "failed", "cancelled"], str | None, str | None]:
+        """How it ended, and of what kind of error and why it failed."""
+        how = self._how(record)
+        if how != "failed":
+            return how, None, None
         kind, message = look_up(record, self._mapping.error_type), look_up(record, self._mapping.error)
-        return text(kind), None if message is None else bounded(str(message), 2000)
+        return how, text(kind), None if message is None else bounded(str(message), 2000)
 
     def _tags(self, record: dict[str, Any]) -> dict[str, Any]:
         if self._mapping.tags is not None:

@@ -69,9 +69,8 @@ class NextflowTraces(Adopter):
         for row in _rows(source.path, columns, separator, account):
             table.take(row)
         table.finish()
-        for name in columns:
-            if name not in _USED:
-                account.drop(f"column {name}")
+        for name in (name for name in columns if name not in _USED):
+            account.drop(f"column {name}")
         maker.describe(project=source.path.name.split(".")[0], provider="nextflow")
 
 
@@ -110,6 +109,10 @@ def _rows(file: Path, columns: list[str], separator: str, account: Account) -> I
         )
 
 
+_Times = tuple[int | None, int | None, int | None]
+"""When an attempt was submitted, started and completed, in Unix nanoseconds."""
+
+
 class _Table:
     """Turns the rows of one trace into the events of a run."""
 
@@ -140,9 +143,7 @@ class _Table:
         self._attempt(row, row.get("status", ""), (None, None, self._maker.last_ns))
         self._account.map("rows without a time → at the last moment known before")
 
-    def _attempt(
-        self, row: dict[str, str], status: str, times: tuple[int | None, int | None, int | None]
-    ) -> None:
+    def _attempt(self, row: dict[str, str], status: str, times: _Times) -> None:
         submit, start, _ = times
         first = next(at for at in times if at is not None)
         process = _process(row)
@@ -159,7 +160,7 @@ class _Table:
         self._request(row, common, first)
         self._end(row, status, {**common, "args": args, "worker": worker, "queue_s": queue_s}, times)
 
-    def _times(self, row: dict[str, str]) -> tuple[int | None, int | None, int | None] | None:
+    def _times(self, row: dict[str, str]) -> _Times | None:
         """Submission, start and end; missing ones follow from the durations. None where no time is known."""
         named = [row[name] for name in ("submit", "start", "complete") if name in row]
         self._zoneless |= any(not value.isdigit() for value in named)
@@ -199,43 +200,35 @@ class _Table:
             self._scratch.put(key, failed)
         return own, attempt
 
-    def _end(
-        self,
-        row: dict[str, str],
-        status: str,
-        common: dict[str, Any],
-        times: tuple[int | None, int | None, int | None],
-    ) -> None:
-        submit, start, complete = times
+    def _end(self, row: dict[str, str], status: str, common: dict[str, Any], times: _Times) -> None:
         lasted = seconds_of(row.get("realtime"))
-        at_ns = complete if complete is not None else start
-        at_ns = submit if at_ns is None else at_ns
+        at_ns = next((at for at in reversed(times) if at is not None), None)
         if at_ns is None or status in {"NEW", "SUBMITTED", "RUNNING"}:
             self._account.keep(f"tasks {status or 'without a status'}, in flight")
             return
         # A task too short to be measured has zeros throughout, and nobody uses no memory at all.
         memory = [bytes_of(row.get(name)) for name in ("peak_rss", "rss", "peak_vmem", "vmem")]
-        unmeasured = 0 in memory and not any(memory)
-        if unmeasured:
+        if 0 in memory and not any(memory):
             self._account.drop("zeros in place of figures, of tasks too short to be measured")
             row = {name: cell for name, cell in row.items() if name not in _MEASURED}
-        busy = share_of(row.get("%cpu"))
+        busy, peak = share_of(row.get("%cpu")), bytes_of(row.get("peak_rss"))
+        cpu_s = None if busy is None or lasted is None else round(busy / 100 * lasted, 6)
         metrics: dict[str, Any] = {f"{name}_bytes": bytes_of(row.get(name)) for name in _SIZES}
         metrics |= {name: whole_of(row.get(name)) for name in _COUNTS}
         metrics["mem_percent"] = share_of(row.get("%mem"))
         ended: dict[str, Any] = {
             **common,
             "duration_s": lasted,
-            "cpu_s": None if busy is None or lasted is None else round(busy / 100 * lasted, 6),
-            "cpu_scope": None if busy is None or lasted is None else "tree",
-            "peak_rss_bytes": bytes_of(row.get("peak_rss")),
-            "rss_scope": "tree" if bytes_of(row.get("peak_rss")) is not None else None,
+            "cpu_s": cpu_s,
+            "cpu_scope": None if cpu_s is None else "tree",
+            "peak_rss_bytes": peak,
+            "rss_scope": None if peak is None else "tree",
             "read_bytes": bytes_of(row.get("read_bytes")),
             "write_bytes": bytes_of(row.get("write_bytes")),
             "metrics": {name: value for name, value in metrics.items() if value is not None},
             "tags": clean({name: row[name] for name in _TAGS if name in row})[0],
         }
-        if ended["cpu_s"] is not None:
+        if cpu_s is not None:
             self._account.map("%cpu over realtime → cpu_s")
         exit_code = whole_of(row.get("exit"))
         self._maker.add_end(
@@ -273,9 +266,9 @@ class _Table:
             if not key.startswith("cached\0"):
                 continue
             times = (time_of(row.get(name)) for name in ("submit", "start", "complete"))
+            own = next((at for at in (at_ns, *times) if at is not None), 0)
             saved_s = seconds_of(row.get("realtime"))
             hit = CacheLookup(task=_process(row), result="hit", key=row.get("hash"), saved_s=saved_s)
-            own = next((at for at in (at_ns, *times) if at is not None), 0)
             self._maker.add(hit, own, mapped="rows CACHED → cache_lookup, a hit")
         if self._cached:
             self._account.note(
@@ -326,10 +319,10 @@ def bytes_of(value: str | None) -> int | None:
         return None
     if _WHOLE.fullmatch(value):
         return int(value)
-    found = _SIZE.fullmatch(value)
-    return (
-        None if found is None else round(float(found[1]) * 1024 ** " KMGTPEZ".index(found[2].upper() or " "))
-    )
+    if (found := _SIZE.fullmatch(value)) is None:
+        return None
+    scale: int = 1024 ** " KMGTPEZ".index(found[2].upper() or " ")
+    return round(float(found[1]) * scale)
 
 
 def time_of(value: str | None) -> int | None:

@@ -31,10 +31,7 @@ _SUFFIXES = (".jsonl", ".jsonl.gz")
 _SUBMITTED = "submitted "
 """Prefix of the keys of submission times, by task id; no span id begins so."""
 _COUNTED = {
-    "TaskSubmitted": "tasks_submitted",
-    "TaskCompleted": "tasks_completed",
-    "TaskFailed": "tasks_failed",
-    "TaskCanceled": "tasks_canceled",
+    f"Task{how.capitalize()}": f"tasks_{how}" for how in ("submitted", "completed", "failed", "canceled")
 }
 
 
@@ -167,19 +164,14 @@ class _Checkpoint:
         elif kind == "TaskQueued":
             self._maker.add(events.TaskQueued(**common), at_ns, kept="tasks queued")
         elif kind in _ENDS:
-            self._end(kind, record, attributes, span, common, at_ns)
+            self._end(kind, record, span, common, at_ns)
         else:
             self._other(kind, record, at_ns)
 
     def _end(
-        self,
-        kind: str,
-        record: Record,
-        attributes: Record,
-        span: Record | None,
-        common: dict[str, Any],
-        at_ns: int,
+        self, kind: str, record: Record, span: Record | None, common: dict[str, Any], at_ns: int
     ) -> None:
+        attributes = record.object("attributes")
         metrics: dict[str, Any] = {}
         # Of a task that nobody saw start, the duration is written as 0 and is not known.
         unseen = attributes.get("incomplete_lifecycle") is True
@@ -198,15 +190,9 @@ class _Checkpoint:
                 metrics["span_s"] = lasted
             self._account.map("spans of tasks → span and parent of the task, metric span_s")
             self._scratch.remove(str(common["span_id"]))
-        tags = {
-            name: value
-            for name, value in (
-                *attributes.items(),
-                ("backend", record.get("backend")),
-                ("node", record.get("node_id")),
-            )
-            if value is not None and value != "None" and name != "error_type"
-        }
+        said = {**attributes, "backend": record.get("backend"), "node": record.get("node_id")}
+        said.pop("error_type", None)
+        tags = {name: value for name, value in said.items() if value is not None and value != "None"}
         ended: dict[str, Any] = {
             **common,
             "args": {},
@@ -218,8 +204,8 @@ class _Checkpoint:
         error = record.text("error_type") if kind == "TaskFailed" else None
         error = None if error == "unknown" else error
         why = "RHAPSODY recorded no reason" if kind == "TaskFailed" and error is None else None
-        said, how = _ENDS[kind]
-        self._maker.add_end(how, ended, at_ns, kept=f"tasks {said}", error_type=error, message=why)
+        called, how = _ENDS[kind]
+        self._maker.add_end(how, ended, at_ns, kept=f"tasks {called}", error_type=error, message=why)
 
     def _waited(self, task_id: str, at_ns: int) -> float | None:
         """Seconds from a task's submission to its start; None where the submission is not in the file."""
@@ -243,10 +229,8 @@ class _Checkpoint:
             self._maker.add(event, at_ns)
         if samples:
             self._account.keep("samples of nodes and GPUs")
-        if any(
-            record.number(name)
-            for name in ("disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
-        ):
+        moved = ("disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
+        if any(record.number(name) for name in moved):
             self._account.drop("bytes of disk and network (over which time is not recorded)")
         if not samples:
             self._other("ResourceUpdate", record, at_ns)
@@ -292,9 +276,8 @@ class _Checkpoint:
             provider="rhapsody",
             tags={"rhapsody_session_id": self._session},
         )
-        self._account.note(
-            self._elapsed.note("RHAPSODY's task durations count from before the backend's queue")
-        )
+        whose = "RHAPSODY's task durations count from before the backend's queue"
+        self._account.note(self._elapsed.note(whose))
         if self._ours is not None:
             run = self._ours.text("run")
             self._account.note(
@@ -306,6 +289,5 @@ class _Checkpoint:
         for name in _COUNTED.values():
             stated, counted = self._totals.whole(name), self._counted[name]
             if stated is not None and stated != counted:
-                self._account.problem(
-                    f"the last checkpoint counts {stated:,} {name}, the events are {counted:,}"
-                )
+                what = f"counts {stated:,} {name}, the events are {counted:,}"
+                self._account.problem(f"the last checkpoint {what}")

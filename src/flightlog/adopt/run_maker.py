@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from msgspec import Struct
 from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import hex_id, stamp
 from flightlog.core.errors import FlightlogError, UsageError
-from flightlog.core.redaction import redact_command, redact_text
+from flightlog.core.redaction import redact_text
 from flightlog.core.settings import read_settings
 from flightlog.events import (
     Event,
@@ -201,30 +202,17 @@ class RunMaker:
         `ended` has the fields of `TaskEnded`; `message` says why one failed or was cancelled, the others are
         of a failure.
         """
-        if how == "completed":
-            self.add(TaskCompleted(**ended), at_ns, kept=kept)
-            return
-        if how == "cancelled":
-            self.add(TaskCancelled(reason=message, **ended), at_ns, kept=kept)
-            return
-        failed = TaskFailed(error_type=error_type, error_message=message, exit_code=exit_code, **ended)
-        self.add(failed, at_ns, kept=kept)
-        about: dict[str, Any] = {
-            name: ended.get(name) for name in ("task", "task_id", "attempt", "worker", "span_id")
+        ends: dict[str, Callable[..., Event]] = {
+            "completed": TaskCompleted,
+            "cancelled": partial(TaskCancelled, reason=message),
+            "failed": partial(TaskFailed, error_type=error_type, error_message=message, exit_code=exit_code),
         }
-        self.add(
-            Failure(
-                scope="task",
-                error_type=error_type,
-                message=message,
-                traceback=traceback,
-                fingerprint=None,
-                exit_code=exit_code,
-                signal=signal,
-                **about,
-            ),
-            at_ns,
-        )
+        self.add(ends[how](**ended), at_ns, kept=kept)
+        if how == "failed":
+            about = {name: ended.get(name) for name in ("task", "task_id", "attempt", "worker", "span_id")}
+            said = {"error_type": error_type, "message": message, "traceback": traceback}
+            facts: dict[str, Any] = {**about, **said, "exit_code": exit_code, "signal": signal}
+            self.add(Failure(scope="task", fingerprint=None, **facts), at_ns)
 
     def add_other(
         self, name: str, record: Mapping[str, Any], at_ns: int, *, what: str, but: Collection[str]
@@ -233,11 +221,8 @@ class RunMaker:
 
         `what` the record is, for the account; the fields in `but` are left out.
         """
-        fields = {
-            key: value
-            for key, value in record.items()
-            if key not in but and value is not None and value != {}
-        }
+        given = {key: value for key, value in record.items() if key not in but}
+        fields = {key: value for key, value in given.items() if value is not None and value != {}}
         span_id = hex_id(fields.get("span_id"), 16)
         if span_id is not None:
             del fields["span_id"]
@@ -289,8 +274,7 @@ class RunMaker:
         return file.stat().st_mtime_ns - last_ns
 
     def describe(self, **about: Any) -> None:
-        """Set fields of `run.json`: project, status, start_ns, end_ns, target, provider, host, command, tags,
-        error, …
+        """Set fields of `run.json`: project, status, start_ns, end_ns, target, provider, host, tags, …
 
         The status is `completed` by default, also where tasks failed: the tool reached its end.
         """
@@ -309,10 +293,9 @@ class RunMaker:
         start = max(0, start)  # as timestamps are
         end = max(start, end if end is not None else start)
         about["project"] = redact_text(self.options.project or about.get("project") or kind)
+        started = datetime.fromtimestamp(start // 1_000_000_000, UTC)
         info = layout.RunInfo(
-            run_id=layout.make_run_id(
-                about["project"], datetime.fromtimestamp(start // 1_000_000_000, UTC), self.digest
-            ),
+            run_id=layout.make_run_id(about["project"], started, self.digest),
             start_time=stamp(start),
             end_time=stamp(end),
             duration_s=(end // 1000 - start // 1000) / 1e6,
@@ -377,9 +360,9 @@ class Account:
         """Count what is in the run as it was."""
         self._count("kept", what, number)
 
-    def map(self, what: str, number: int = 1) -> None:
+    def map(self, what: str) -> None:
         """Count what is in the run as something else; the description says as what."""
-        self._count("mapped", what, number)
+        self._count("mapped", what)
 
     def drop(self, what: str, number: int = 1) -> None:
         """Count what is not in the run; the description says why."""
@@ -402,23 +385,24 @@ class Account:
         problems = [*self.problems, *([f"and {self._unsaid:,} more"] if self._unsaid else [])]
         return {**self._counts, "notes": self.notes, "problems": problems}
 
-    def _count(self, how: str, what: str, number: int) -> None:
+    def _count(self, how: str, what: str, number: int = 1) -> None:
         counts = self._counts[how]
         if number:
             what = what if what in counts or len(counts) < MAX_NAMES else OTHERS
             counts[what] = counts.get(what, 0) + number
 
 
+_BOUNDED = {"project", "target", "provider", "host", "error"}
+"""Texts of `run.json` that come from recordings."""
+
+
 def _presentable(about: dict[str, Any]) -> dict[str, Any]:
     """Fields of `run.json`, bounded and redacted as the recorder does."""
-    made = dict(about)
+    made: dict[str, Any] = {
+        name: bounded(value, 500) if name in _BOUNDED and value else value for name, value in about.items()
+    }
     if "tags" in made:
         made["tags"] = clean(made["tags"])[0]
-    for name in ("project", "target", "provider", "host", "error", "cwd", "python"):
-        if isinstance(made.get(name), str):
-            made[name] = bounded(made[name], 500)
-    if isinstance(made.get("command"), list):
-        made["command"] = redact_command([str(word) for word in made["command"]])
     return made
 
 

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 from flightlog import events
+from flightlog.adopt import source_files
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.source_files import (
-    DurationTotals,
-    Record,
-    SourceLines,
-    document,
-    first_with,
-    number,
-    whole,
-)
+from flightlog.adopt.source_files import Record, SourceLines, document
 from flightlog.core.errors import UsageError
 from flightlog.core.units import parse_age, parse_size
 from flightlog.record.values import bounded, clean
@@ -38,8 +32,8 @@ _LEFT_OUT = {
 _WORKERS: dict[str, Callable[..., Any]] = {
     "launched": events.WorkerLaunched,
     "ready": events.WorkerReady,
-    "lost": events.WorkerLost,
-    "removed": events.WorkerRemoved,
+    "lost": partial(events.WorkerLost, reason=None),
+    "removed": partial(events.WorkerRemoved, reason=None),
 }
 _ENDS: dict[str, Callable[..., Any]] = {
     "succeeded": events.TaskCompleted,
@@ -63,7 +57,7 @@ class ScalableRuns(Adopter):
         """Every run directory, by name."""
         if path.name == "run.json":
             path = path.parent
-        return first_with((path, path / "runs", path / ".scalable" / "runs"), _is_run)
+        return source_files.first_with((path, path / "runs", path / ".scalable" / "runs"), _is_run)
 
     def files_of(self, recording: Path) -> Sequence[Path]:
         """Its documents and streams."""
@@ -92,7 +86,7 @@ class _RunDirectory:
         self._plan = document(path / "plan.json")
         self._components = self._plan.object("task_to_component")
         self._start_ns = self._run.moment_ns("started_at")
-        self._elapsed = DurationTotals()
+        self._elapsed = source_files.DurationTotals()
 
     def adopt(self) -> None:
         self._describe()
@@ -181,21 +175,19 @@ class _RunDirectory:
             return
         common: dict[str, Any] = {"task": bounded(name, 500), "task_id": task_id, "component": component}
         account, message = self._account, record.text("error_message")
+        ended = _ENDS.get(str(state))
         if state == "submitted":
             self._scratch.put(task_id, name)
             submitted = events.TaskSubmitted(args={}, parent_id=self._maker.span_id, **common)
             self._maker.add(submitted, at_ns, kept="tasks submitted")
-            return
-        if state == "running":
+        elif state == "running":
             what = "task lines `running`, written at submission → task_queued"
             self._maker.add(events.TaskQueued(**common), at_ns, mapped=what)
-            return
-        if state == "retried":
+        elif state == "retried":
             self._maker.add(events.TaskRetried(reason=message, **common), at_ns, kept="tasks retried")
-            return
-        ended = _ENDS.get(str(state))
-        if ended is None:
+        elif ended is None:
             self._other(record, at_ns)
+        if ended is None:
             return
         tags = {"task_name": record.get("task_name"), "key": record.get("worker"), "tag": record.get("tag")}
         elapsed = record.seconds("duration_s")
@@ -284,8 +276,7 @@ class _RunDirectory:
         if worker is None or made is None:
             self._other(record, at_ns)
             return
-        more = {"reason": None} if made in {events.WorkerLost, events.WorkerRemoved} else {}
-        event = made(worker=worker, host=None, pid=None, component=record.text("component"), **more)
+        event = made(worker=worker, host=None, pid=None, component=record.text("component"))
         self._maker.add(event, at_ns, kept="worker events")
 
     def _other(self, record: Record, at_ns: int) -> None:
@@ -304,7 +295,7 @@ class _RunDirectory:
 def _size(value: Any) -> int | None:
     """Bytes, of a text such as `2G`."""
     try:
-        return parse_size(value) if isinstance(value, str) else whole(value)
+        return parse_size(value) if isinstance(value, str) else source_files.whole(value)
     except UsageError:
         return None
 
@@ -312,12 +303,9 @@ def _size(value: Any) -> int | None:
 def _seconds(value: Any) -> float | None:
     """Seconds, of `01:30:00`, `90m` or a number."""
     if not isinstance(value, str):
-        return number(value)
+        return source_files.number(value)
     if re.fullmatch(r"\d+(:\d{1,2}){1,2}", value):
-        found = 0
-        for part in value.split(":"):
-            found = 60 * found + int(part)
-        return float(found)
+        return float(reduce(lambda found, part: 60 * found + int(part), value.split(":"), 0))
     try:
         return parse_age(value)
     except UsageError:

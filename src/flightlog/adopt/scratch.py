@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -51,17 +50,14 @@ class ScratchStore:
     def __enter__(self) -> ScratchStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if "_db" in self.__dict__:
             self._db.close()
         with contextlib.suppress(OSError):
             self._file.unlink()
         if isinstance(error, self._refusal):  # a disk that is full, above all
-            raise FlightlogError(
-                f"cannot put the recording in order in {self._file.parent}: {error}"
-            ) from None
+            where = self._file.parent
+            raise FlightlogError(f"cannot put the recording in order in {where}: {error}") from None
 
     def put(self, key: str, record: Any) -> bool:
         """Store a record under a key, replacing an earlier one; returns whether the key is new."""

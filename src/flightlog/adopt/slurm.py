@@ -119,8 +119,7 @@ def _runs_in_jobs(runs_dir: Path) -> dict[_Key, list[tuple[Path, str | None]]]:
             continue
         for event in Run(path).events(JobEvent.stream):
             if isinstance(event, JobEvent):
-                keys = [("job", event.raw_job_id or event.job_id), ("array", event.array_job_id or "")]
-                for key in keys:
+                for key in (("job", event.raw_job_id or event.job_id), ("array", event.array_job_id or "")):
                     if key[1] and (path, event.cluster) not in found.setdefault(key, []):
                         found[key].append((path, event.cluster))
     return found
@@ -132,12 +131,10 @@ def _homes(known: dict[_Key, list[tuple[Path, str | None]]], job: SlurmJob) -> l
     """
 
     def of(key: _Key) -> list[Path]:
-        there = [
-            path
-            for path, cluster in known.get(key, [])
-            if None in {cluster, job.cluster} or cluster == job.cluster
-        ]
-        return list(dict.fromkeys(there))
+        there = known.get(key, [])
+        return list(
+            dict.fromkeys(path for path, of in there if None in (of, job.cluster) or of == job.cluster)
+        )
 
     others = of(("array", job.array_id or ""))
     return of(("job", job.raw_id)) or (others if len(others) == 1 else [])

@@ -9,7 +9,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,10 +35,11 @@ _decode = msgspec.json.Decoder().decode
 
 MAX_ITEM = 64 << 20
 """Characters of the largest value that is read; a document with a larger one is refused."""
-_SPACE = " \t\r\n"
+_SOLID = re.compile(r"[^ \t\r\n]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _scan = json.JSONDecoder().raw_decode
 _HEAD = 1 << 20
+_HEX = re.compile(r"\s*(0[xX])?[0-9a-fA-F]+\s*")
 
 
 class Record(dict[str, Any]):
@@ -107,15 +109,11 @@ class SourceLines:
             account.problem(f"{self.file.name}: the last line ends in the middle, and was skipped")
         if self.foreign:
             lines = "line holds" if self.foreign == 1 else "lines hold"
-            account.problem(
-                f"{self.file.name}: {self.foreign:,} {lines} no JSON object, the first of them "
-                f"{self._first_foreign}"
-            )
+            what = f"{self.foreign:,} {lines} no JSON object, the first of them {self._first_foreign}"
+            account.problem(f"{self.file.name}: {what}")
         if self.oversized:
-            account.problem(
-                f"{self.file.name}: {self.oversized:,} lines of more than "
-                f"{StoreLimits.max_line_bytes >> 20} MiB skipped"
-            )
+            most = f"{StoreLimits.max_line_bytes >> 20} MiB"
+            account.problem(f"{self.file.name}: {self.oversized:,} lines of more than {most} skipped")
 
     def raw(self) -> Iterator[tuple[bytes, bool]]:
         """Lines without their newlines, and whether the newline was there."""
@@ -218,12 +216,10 @@ class DocumentItems:
     def _peek(self) -> str:
         """The next character other than white space; empty at the end."""
         while True:
-            while self._at < len(self._text):
-                if self._text[self._at] not in _SPACE:
-                    return self._text[self._at]
-                self._at += 1
-            if not self._more():
-                return ""
+            found = _SOLID.search(self._text, self._at)
+            self._at = len(self._text) if found is None else found.start()
+            if found is not None or not self._more():
+                return "" if found is None else found[0]
 
     def _value(self) -> Any:
         """The value that begins here. Raises ValueError where there is none, or it ends in the middle."""
@@ -261,27 +257,18 @@ class DocumentItems:
 
 def _texts(file: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    try:
-        for chunk in chunks_of(file):
-            found = decoder.decode(chunk)
-            if found:
-                yield found
-    except CutShort:
-        return
+    with suppress(CutShort):
+        yield from filter(None, map(decoder.decode, chunks_of(file)))
 
 
 def head(path: Path) -> bytes:
     """The first MiB of a file, unzipped, without a byte order mark; empty where it cannot be read."""
-    if not path.is_file():
-        return b""
     found = b""
-    try:
-        for chunk in chunks_of(path):
+    with suppress(OSError, CutShort):  # what was read until then may tell
+        for chunk in chunks_of(path) if path.is_file() else ():
             found += chunk
             if len(found) >= _HEAD:
                 break
-    except (OSError, CutShort):
-        pass  # what was read until then may tell
     return found
 
 
@@ -337,22 +324,15 @@ def moment_ns(value: Any) -> int | None:
 
     None for anything else, and for times before 1970 or after the year 9999.
     """
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        if not math.isfinite(value) or not 0 <= value < _MAX_TIME_NS / 1e9:
-            return None
-        return whole_ns(value)
     if not isinstance(value, str):
-        return None
+        found = number(value)
+        return whole_ns(found) if found is not None and found < _MAX_TIME_NS / 1e9 else None
     try:
-        found = datetime.fromisoformat(value.strip())
+        at = datetime.fromisoformat(value.strip())
     except ValueError:
         return None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    since = found - datetime(1970, 1, 1, tzinfo=UTC)
-    ns = (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+    since = at.replace(tzinfo=at.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    ns = since // timedelta(microseconds=1) * 1000
     return ns if ns >= 0 else None
 
 
@@ -392,14 +372,10 @@ def hex_id(value: Any, digits: int) -> str | None:
     """A W3C id of so many hex digits, without prefix, zeros included; None for 0 and for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = f"{value:x}"
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not _HEX.fullmatch(value):
         return None
-    bare = value.lower().removeprefix("0x")
-    try:
-        known = int(bare, 16)
-    except ValueError:
-        return None
-    return f"{known:0{digits}x}" if 0 < known < 16**digits and "_" not in bare else None
+    known = int(value, 16)
+    return f"{known:0{digits}x}" if 0 < known < 16**digits else None
 
 
 class DurationTotals:

@@ -105,9 +105,7 @@ adopter = StormlogSinks()
 def _describe(
     maker: RunMaker, statuses: dict[str, str], jobs: set[str], ranks: set[int], hosts: set[str]
 ) -> None:
-    status = "completed"
-    if "interrupted" in statuses.values():
-        status = "interrupted"
+    status = "interrupted" if "interrupted" in statuses.values() else "completed"
     if "running" in statuses.values():
         status = "crashed"
         unclosed = sum(one == "running" for one in statuses.values())

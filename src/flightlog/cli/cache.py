@@ -34,11 +34,8 @@ from flightlog.session.cache.store import DEFAULT_FOLDER, CacheFolder
 
 DOING = "reading the results that are kept"
 
-cache = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Inspect and prune cached results.\n\nExample: flightlog cache stats",
-)
+_HELP = "Inspect and prune cached results.\n\nExample: flightlog cache stats"
+cache = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=_HELP)
 
 _CACHE_DIR = (
     "Folder of cached results. Default: FLIGHTLOG_CACHE_DIR, the manifest's local_cache or .flightlog/cache"

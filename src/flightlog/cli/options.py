@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -135,10 +135,8 @@ def writable_runs_folder(given: str | None) -> Path:
         raise UsageError(f"no run can be recorded in {folder}: {error.strerror or error}") from None
 
 
-OutputFile = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="F", help="Write to this file instead of standard output."),
-]
+_OUTPUT = "Write to this file instead of standard output."
+OutputFile = Annotated[Path | None, option("F", _OUTPUT, "--output", "-o", default=...)]
 _RUNS_DIR = "Folder or remote address of the runs. Default: FLIGHTLOG_RUNS_DIR or .flightlog/runs"
 RunsDir = Annotated[
     str | None, option("D", _RUNS_DIR, "--runs-dir", default=..., autocompletion=complete_folder)
@@ -155,7 +153,7 @@ def run_argument(help: str, metavar: str = "RUN", default: Any = None) -> Any:  
 _RUN = "'latest', a run id, a unique prefix of one, a path or an address. Default: latest"
 RunRef = Annotated[str | None, run_argument(_RUN, default=...)]
 RunId = Annotated[
-    str | None, typer.Option("--run-id", metavar="ID", help="Same as RUN.", autocompletion=complete_run)
+    str | None, option("ID", "Same as RUN.", "--run-id", default=..., autocompletion=complete_run)
 ]
 _RUNS = "'latest', run ids, unique prefixes of them, or paths. Default: latest"
 RunRefs = Annotated[list[str] | None, run_argument(_RUNS, default=...)]
@@ -172,6 +170,13 @@ def open_named(*names: str | None, runs_dir: str | None) -> Run:
     if len(named) > 1:
         raise UsageError(f"name one run, not {len(named)}: {', '.join(named)}")
     return open_run(named[0] if named else "latest", runs_dir=runs_dir, note=note)
+
+
+def refuse_alone(given: Mapping[str, object], why: str) -> None:
+    """A `UsageError` for the first option that is given, where it means nothing without another."""
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"{name} {why}")
 
 
 def removal_limits(older_than: str | None, max_bytes: str | None) -> tuple[float | None, int | None]:

@@ -94,9 +94,8 @@ def columns() -> int | None:
     """The columns of the terminal that is standard output; None where it is none, and lines may be of any
     length.
     """
-    return (
-        shutil.get_terminal_size((TextLimits.default_width, 24)).columns if is_terminal(sys.stdout) else None
-    )
+    size = shutil.get_terminal_size((TextLimits.default_width, 24))
+    return size.columns if is_terminal(sys.stdout) else None
 
 
 def width() -> int:

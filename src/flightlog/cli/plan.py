@@ -34,7 +34,7 @@ import typer
 
 from flightlog.cli import options
 from flightlog.cli.options import flag, option
-from flightlog.cli.output import json_text, put_or_write, text_options, wants_color
+from flightlog.cli.output import check_file, json_text, put_or_write, text_options, wants_color
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def plan(
     """
     if run is not None and not check:
         raise UsageError(f"{run!r} names a run, which only --check takes; name a manifest with --manifest")
-    if output is not None and not output.parent.is_dir():
-        raise UsageError(f"cannot write {output}: there is no folder {output.parent}")
+    if output is not None:
+        check_file(output)
     from flightlog.session.manifest import load_manifest, pick_target
     from flightlog.show.plan import differences_text, plan_text
 

@@ -83,10 +83,9 @@ def predict(
     """
     if plan + evaluate + (task is not None) > 1:
         raise UsageError("give one of TASK, --plan and --evaluate")
-    of_plan = {"--calls": calls, "--workers": workers, "--target": target, "--manifest": manifest}
-    for name, given in of_plan.items():
-        if given is not None and not plan:
-            raise UsageError(f"{name} goes with --plan")
+    if not plan:
+        of_plan = {"--calls": calls, "--workers": workers, "--target": target, "--manifest": manifest}
+        options.refuse_alone(of_plan, "goes with --plan")
     if plan and project is not None:
         raise UsageError("--project goes without --plan: the manifest names the project")
     if host is not None and task is None:
@@ -151,10 +150,8 @@ def _trained(folder: Path, project: str | None, format_: options.Format) -> str:
     opened = open_model(folder, project, train_anew=True)
     model = opened.model
     if format_ == "json":
-        about = {
-            key: getattr(model, key)
-            for key in ("format", "flightlog", "sklearn", "project", "trained_at", "runs", "attempts")
-        }
+        keys = ("format", "flightlog", "sklearn", "project", "trained_at", "runs", "attempts")
+        about = {key: getattr(model, key) for key in keys}
         methods = {
             quantity: {name: of.method for name, of in model.quantity(quantity).names.items()}
             for quantity in ("duration_s", "peak_memory_bytes")
@@ -180,10 +177,9 @@ def _last_calls(folder: Path, project: str) -> Workload:
     from flightlog.store.earlier_runs import select_runs
     from flightlog.store.run import Run
 
-    for one in select_runs(folder, project=project).ended:
-        work = calls_of_run(Run(one.entry.path))
-        if work.calls:
-            return work
+    works = (calls_of_run(Run(one.entry.path)) for one in select_runs(folder, project=project).ended)
+    if work := next((one for one in works if one.calls), None):
+        return work
     raise UsageError(
         f"no run of project {project!r} in {folder} has any tasks: name a file of calls with --calls"
     )

@@ -167,7 +167,7 @@ def _verify(paths: list[Path], remote: RemoteCopies, format_: options.Format) ->
         if format_ == "text":
             put(check_text(check, color=wants_color()))
     if format_ == "json":
-        put(json_text(list(checks)))
+        put(json_text(checks))
     return any(check.problems for check in checks)
 
 
@@ -176,7 +176,4 @@ def _say_status(paths: list[Path], format_: options.Format) -> None:
     from flightlog.store.remote.state import copies_of
 
     copies = [copy for path in paths for copy in copies_of(path)]
-    if format_ == "json":
-        put(json_text(list(copies)))
-    else:
-        put(copies_text(copies, color=wants_color()))
+    put(json_text(copies) if format_ == "json" else copies_text(copies, color=wants_color()))

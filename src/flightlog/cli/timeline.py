@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from flightlog.cli.limits import CliLimits
-from flightlog.cli.options import RunId, RunRef, RunsDir, flag, open_named, option
+from flightlog.cli.options import RunId, RunRef, RunsDir, flag, open_named, option, refuse_alone
 from flightlog.cli.output import check_file, note, put_text, text_options
 from flightlog.cli.progress import end_progress, progress
 from flightlog.core.errors import UsageError
@@ -75,18 +75,14 @@ def timeline(
         raise UsageError(
             "--perfetto opens the trace, and --png and --svg draw a picture: do one after the other"
         )
-    of_picture = {
-        "--dark": dark,
-        "--width": width_px != FigureLimits.picture_width_px,
-        "--height": height_px is not None,
-    }
-    if png is None and svg is None and any(of_picture.values()):
-        extra = next(name for name, given in of_picture.items() if given)
-        raise UsageError(f"{extra} is for a picture: add --png F or --svg F")
-    of_trace = {"--open": open_ is not None, "--port": port != PORT, "--perfetto-ui": perfetto_ui != UI}
-    if not perfetto and any(of_trace.values()):
-        extra = next(name for name, given in of_trace.items() if given)
-        raise UsageError(f"{extra} goes with the trace: add --perfetto")
+    if png is None and svg is None:
+        wide, high = width_px != FigureLimits.picture_width_px, height_px is not None
+        refuse_alone(
+            {"--dark": dark, "--width": wide, "--height": high}, "is for a picture: add --png F or --svg F"
+        )
+    if not perfetto:
+        of_trace = {"--open": open_ is not None, "--port": port != PORT, "--perfetto-ui": perfetto_ui != UI}
+        refuse_alone(of_trace, "goes with the trace: add --perfetto")
     for path in (png, svg):
         if path is not None:
             check_file(path)

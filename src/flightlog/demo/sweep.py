@@ -32,34 +32,8 @@ NONSENSE = -1.0
 """The R0 of the scenario that fails on purpose."""
 
 
-MANIFEST = """\
-# The manifest of `flightlog demo`: what runs where. `flightlog plan` shows what it comes to.
-version: 1
-
-project:
-  name: sir-demo
-  local_cache: cache            # beside this file
-
-targets:
-  local:
-    provider: local
-    max_workers: ${SIR_DEMO_WORKERS:-2}
-    cost:
-      currency: USD
-      per_worker_hour: 0        # this machine is paid for
-
-components:
-  simulator:
-    cpus: 1
-    memory: 512MB
-
-tasks:
-  run_simulation:
-    component: simulator
-    retries: 2                  # the staging area is not always there at the first try
-    timeout: 60s
-"""
-"""The manifest that `write_manifest` writes."""
+MANIFEST = Path(__file__).with_name("flightlog.yaml")
+"""The manifest that `write_manifest` copies."""
 POPULATION = 20_000
 UNSTAGED_EVERY = 23
 """One in this many scenarios finds the staging area missing at its first attempt."""
@@ -105,9 +79,8 @@ def sweep_twice(
 ) -> tuple[LiveRun, LiveRun]:
     """The sweep with an empty cache, and then one that is larger by a quarter and uses the cache."""
     shutil.rmtree(demo_folder(runs_dir) / "cache", ignore_errors=True)
-    return sweep(runs_dir, count, workers=workers), sweep(
-        runs_dir, count + max(1, count // 4), workers=workers
-    )
+    larger = count + max(1, count // 4)
+    return sweep(runs_dir, count, workers=workers), sweep(runs_dir, larger, workers=workers)
 
 
 def _collect(session: Session, outcomes: Sequence[ScenarioResult]) -> None:
@@ -148,7 +121,7 @@ def write_manifest(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "flightlog.yaml"
     if not file.exists():
-        file.write_text(MANIFEST, encoding="utf-8")
+        shutil.copyfile(MANIFEST, file)
     return file
 
 

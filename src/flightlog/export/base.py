@@ -91,12 +91,8 @@ def refuse(name: str, options: ExportOptions, *, takes: Collection[str] = ()) ->
     """Raise a `UsageError` for an option that this exporter does not support; `takes` names the supported
     fields.
     """
-    for field, option in (
-        ("tables", "--table"),
-        ("endpoint", "--endpoint"),
-        ("follow", "--follow"),
-        ("again", "--again"),
-    ):
+    refused = {"tables": "--table", **{name: f"--{name}" for name in ("endpoint", "follow", "again")}}
+    for field, option in refused.items():
         if field not in takes and getattr(options, field):
             raise UsageError(f"{option} does not go with --to {name}: leave it out")
 
@@ -191,20 +187,15 @@ def _as_usage_errors(output: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, duckdb.Error) as error:
-        if "No space left on device" in str(error) and f"{gettempdir()}{os.sep}{ASIDE}" in str(error):
-            raise UsageError(
-                f"cannot write {output}: no space is left in {gettempdir()}, where parts of it wait "
-                "meanwhile; name a folder with more room in TMPDIR"
-            ) from error
-        raise UsageError(_refused(output, error)) from error
-
-
-def _refused(output: Path, error: Exception) -> str:
-    if isinstance(error, OSError):
-        ours = error.filename is None or Path(os.fsdecode(error.filename)).name.startswith(
-            f".{output.name[:100]}."
-        )
-        of = "" if ours else f" ({error.filename})"
-        return f"cannot write {output}: {error.strerror or error}{of}"
-    full = "No space left on device" in str(error)
-    return f"cannot write {output}: {'No space left on device' if full else first_line(str(error))}"
+        full = "No space left on device" in str(error)
+        reason = "No space left on device" if full else first_line(str(error))
+        if full and f"{gettempdir()}{os.sep}{ASIDE}" in str(error):
+            reason = (
+                f"no space is left in {gettempdir()}, where parts of it wait meanwhile; name a folder with "
+                "more room in TMPDIR"
+            )
+        elif isinstance(error, OSError):
+            named = Path(os.fsdecode(error.filename)).name if error.filename is not None else None
+            ours = named is None or named.startswith(f".{output.name[:100]}.")
+            reason = f"{error.strerror or error}{'' if ours else f' ({error.filename})'}"
+        raise UsageError(f"cannot write {output}: {reason}") from error

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct, field
 
 from flightlog.core.intervals import Intervals, length
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_folder
@@ -37,25 +38,24 @@ WITH marked_spans AS (
 ), marked_tasks AS (
     SELECT task_id, attempt, max(nonfinite::VARCHAR) AS nonfinite
     FROM task_events WHERE len(nonfinite::VARCHAR) > 2 GROUP BY task_id, attempt
+), timed_attempts AS (
+    SELECT *, TRY(epoch_ns(started_at)) AS began, TRY(epoch_ns(ended_at)) AS ended,
+        TRY(round(duration_s * 1e9)::BIGINT) AS lasted FROM attempts
 )
 SELECT * FROM (
     SELECT TRY(epoch_ns(started_at)) AS start_ns, TRY(round(duration_s * 1e9)::BIGINT) AS length_ns,
-           open AS unfinished, name, NULL AS args, tags::VARCHAR AS tags, metrics::VARCHAR AS metrics,
-               span_id,
-           parent_id, CASE WHEN status <> 'ok' THEN coalesce(error_type, status) END AS error, error_message,
-           marked_spans.nonfinite AS nonfinite
+        open AS unfinished, name, NULL AS args, tags::VARCHAR AS tags, metrics::VARCHAR AS metrics, span_id,
+        parent_id, CASE WHEN status <> 'ok' THEN coalesce(error_type, status) END AS error, error_message,
+        marked_spans.nonfinite AS nonfinite
     FROM spans LEFT JOIN marked_spans USING (span_id)
     UNION ALL BY NAME
-    SELECT coalesce(TRY(epoch_ns(started_at)), TRY(epoch_ns(ended_at) - round(duration_s * 1e9)::BIGINT)) AS
-        start_ns,
-           coalesce(TRY(round(duration_s * 1e9)::BIGINT), TRY(epoch_ns(ended_at) - epoch_ns(started_at))) AS
-               length_ns,
-           state = 'running' AS unfinished, task AS name, args::VARCHAR AS args, tags::VARCHAR AS tags,
-           metrics::VARCHAR AS metrics, span_id, parent_id,
-           CASE WHEN state IN ('failed', 'cancelled') THEN coalesce(error_type, state) END AS error,
-               error_message,
-           marked_tasks.nonfinite AS nonfinite
-    FROM attempts LEFT JOIN marked_tasks USING (task_id, attempt)
+    SELECT coalesce(began, TRY(ended - lasted)) AS start_ns,
+        coalesce(lasted, TRY(ended - began)) AS length_ns,
+        state = 'running' AS unfinished, task AS name, args::VARCHAR AS args, tags::VARCHAR AS tags,
+        metrics::VARCHAR AS metrics, span_id, parent_id, error_message,
+        CASE WHEN state IN ('failed', 'cancelled') THEN coalesce(error_type, state) END AS error,
+        marked_tasks.nonfinite AS nonfinite
+    FROM timed_attempts LEFT JOIN marked_tasks USING (task_id, attempt)
 )
 WHERE start_ns IS NOT NULL
 ORDER BY start_ns, span_id
@@ -209,9 +209,7 @@ class ModelOpsSummary:
         Numeric metrics count, lists of numbers element by element; other values, NaN and infinities are left
         out.
         """
-        named = self._names.get(name)
-        if named is None:
-            named = self._names[name] = _Named()
+        named = self._names.setdefault(name, _Named())
         named.count += 1
         named.errors += failed
         if end_ns is None:
@@ -246,15 +244,13 @@ def _number(value: Any) -> float | None:
         return None
 
 
-class _Figures:
+class _Figures(Struct):
     """Numbers, added up."""
 
-    __slots__ = ("count", "greatest", "least", "total")
-
-    def __init__(self) -> None:
-        self.count, self.total = 0, 0.0
-        self.least: float | None = None
-        self.greatest: float | None = None
+    count: int = 0
+    total: float = 0.0
+    least: float | None = None
+    greatest: float | None = None
 
     def add(self, value: float) -> None:
         self.count += 1
@@ -267,15 +263,13 @@ class _Figures:
         return self.total / self.count if self.count else None
 
 
-class _Named:
+class _Named(Struct):
     """All spans of one name."""
 
-    __slots__ = ("count", "durations", "errors", "metrics")
-
-    def __init__(self) -> None:
-        self.count = self.errors = 0
-        self.durations = _Figures()
-        self.metrics: dict[str, _Figures] = {}
+    count: int = 0
+    errors: int = 0
+    durations: _Figures = field(default_factory=_Figures)
+    metrics: dict[str, _Figures] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         shown: dict[str, Any] = {

@@ -24,7 +24,6 @@ from flightlog.version import __version__
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
-    from flightlog.store.tables.run_tables import RunTables
 
 LEFT_OUT = frozenset({"concurrency"})
 """Tables that are written on request only: others contain the same facts."""

@@ -8,38 +8,13 @@ import logging
 import sys
 from typing import Any
 
-from flightlog.compat.rhapsody.api import (
-    AITask,
-    BackendError,
-    BaseTask,
-    ComputeTask,
-    ResourceError,
-    RhapsodyError,
-    Session,
-    SessionError,
-    TaskExecutionError,
-    TaskValidationError,
-)
+from flightlog.compat.rhapsody import api
+from flightlog.compat.rhapsody.api import *  # noqa: F403 - all names of the package are names here
 from flightlog.compat.rhapsody.backends import BackendRegistry, discover_backends, get_backend
 from flightlog.version import __version__
 
-__all__ = [
-    "AITask",
-    "BackendError",
-    "BackendRegistry",
-    "BaseTask",
-    "ComputeTask",
-    "ResourceError",
-    "RhapsodyError",
-    "Session",
-    "SessionError",
-    "TaskExecutionError",
-    "TaskValidationError",
-    "__version__",
-    "discover_backends",
-    "enable_logging",
-    "get_backend",
-]
+__all__ = ["BackendRegistry", "__version__", "discover_backends", "enable_logging", "get_backend"]
+__all__ += api.__all__
 
 
 FORMAT = "%(asctime)s | %(levelname)-8s | [%(name)s] | %(message)s"

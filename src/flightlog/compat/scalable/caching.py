@@ -215,14 +215,14 @@ def replace_arguments(bound: inspect.BoundArguments, kinds: Mapping[str, type[Ge
     """Wrap the arguments that do not count by their value."""
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
+        made: Any
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            bound.arguments[name] = tuple(_cache_argument(each, kinds.get(name)) for each in value)
+            made = tuple(_cache_argument(each, kinds.get(name)) for each in value)
         elif kind is inspect.Parameter.VAR_KEYWORD:
-            bound.arguments[name] = {
-                key: _cache_argument(each, kinds.get(key)) for key, each in value.items()
-            }
+            made = {key: _cache_argument(each, kinds.get(key)) for key, each in value.items()}
         else:
-            bound.arguments[name] = _cache_argument(value, kinds.get(name))
+            made = _cache_argument(value, kinds.get(name))
+        bound.arguments[name] = made
 
 
 def _cache_argument(value: Any, kind: type[GenericType] | None) -> Any:
@@ -274,9 +274,8 @@ def _content(path: Any, *, named: bool) -> tuple[Any, ...]:
 
 def fingerprint(value: Any, return_type: Any) -> Any:
     """A fingerprint of a result by its return type; None where the cached copy itself counts."""
-    if not isinstance(return_type, type) or return_type.__module__ == "builtins":
-        return None
-    if return_type.__hash__ in _OWN_HASHES:
+    built_in = not isinstance(return_type, type) or return_type.__module__ == "builtins"
+    if built_in or return_type.__hash__ in _OWN_HASHES:
         return None
     if return_type.__hash__ is _PATH_HASH:
         return describe_artifact(value, None, None).sha256

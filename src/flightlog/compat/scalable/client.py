@@ -7,10 +7,10 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from flightlog.core.errors import UsageError
+from flightlog.core.text import words
 from flightlog.record.run import LiveRun
 from flightlog.session.client import task_name
 from flightlog.session.futures import TaskFuture
@@ -21,18 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flightlog")
 
-DASK_OPTIONS = frozenset(
-    {
-        "actor",
-        "actors",
-        "allow_other_workers",
-        "batch_size",
-        "fifo_timeout",
-        "priority",
-        "pure",
-        "resources",
-        "workers",
-    }
+DASK_OPTIONS = words(
+    "actor actors allow_other_workers batch_size fifo_timeout priority pure resources workers"
 )
 """Scheduling options of Dask's client; they are not passed to the function."""
 FLIGHTLOG_OPTIONS = ("component", "task", "timeout")
@@ -134,9 +124,7 @@ class ScalableClient(RunAccess):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if self._owns:
             self.session.close(error)
 

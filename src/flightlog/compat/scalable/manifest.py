@@ -35,12 +35,8 @@ MANIFEST, MANIFEST_VARIABLE = "scalable.yaml", "SCALABLE_MANIFEST"
 AUTO = "auto"
 """The target that leaves the choice to the session."""
 FLIGHTLOG_VARIABLES = {
-    "SCALABLE_RUNS_DIR": "FLIGHTLOG_RUNS_DIR",
-    "SCALABLE_TELEMETRY": "FLIGHTLOG_TELEMETRY",
-    "SCALABLE_TELEMETRY_PARQUET": "FLIGHTLOG_TELEMETRY_PARQUET",
-    "SCALABLE_RUNS_DIR_REMOTE": "FLIGHTLOG_RUNS_DIR_REMOTE",
-    "SCALABLE_CACHE_DIR": "FLIGHTLOG_CACHE_DIR",
-    "SCALABLE_TARGET": "FLIGHTLOG_TARGET",
+    f"SCALABLE_{name}": f"FLIGHTLOG_{name}"
+    for name in ("RUNS_DIR", "TELEMETRY", "TELEMETRY_PARQUET", "RUNS_DIR_REMOTE", "CACHE_DIR", "TARGET")
 }
 _lock = threading.Lock()
 _set_by_sessions: dict[str, tuple[str, int]] = {}

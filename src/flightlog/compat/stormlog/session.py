@@ -106,14 +106,13 @@ def update_session_summary(
     source: str | None = None,
 ) -> SessionSummary:
     """The session with the given fields replaced; an `ended_at_ns` of None removes its end."""
-    changes: dict[str, Any] = {}
-    if status is not None:
-        changes["status"] = normalize_session_status(status)
-    if ended_at_ns is not _UNCHANGED:
-        changes["ended_at_ns"] = None if ended_at_ns is None else int(ended_at_ns)
-    if source is not None:
-        changes["source"] = source
-    return structs.replace(summary, **changes)
+    ended = summary.ended_at_ns if ended_at_ns is _UNCHANGED else ended_at_ns
+    return structs.replace(
+        summary,
+        status=summary.status if status is None else normalize_session_status(status),
+        ended_at_ns=None if ended is None else int(ended),
+        source=summary.source if source is None else source,
+    )
 
 
 def finalize_session_summary(summary: SessionSummary, *, ended_at_ns: int | None = None) -> SessionSummary:
@@ -138,12 +137,13 @@ def session_summary_from_dict(payload: Mapping[str, Any]) -> SessionSummary:
     if not isinstance(payload, Mapping):
         # One error for bad records.
         raise ValueError("session summary payload must be an object")  # noqa: TRY004
-    for name in ("session_id", "source"):
-        _require_text(payload, name)
+    for name in ("session_id", "source", "host"):
+        value = payload.get(name)
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"{name} must be a non-empty string")
     status = normalize_session_status(payload.get("status"))
     if payload.get("started_at_ns") is None:
         raise ValueError("started_at_ns must be present")
-    _require_text(payload, "host")
     given = {
         name: payload[name] for name in SessionSummary.__struct_fields__ if payload.get(name) is not None
     }
@@ -197,12 +197,6 @@ def from_core(summary: core.SessionSummary) -> SessionSummary:
 
 def _preference(session: Any) -> tuple[int, int, int, str]:
     return core.preference(getattr(session, "summary", session))
-
-
-def _require_text(payload: Mapping[str, Any], name: str) -> None:
-    value = payload.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{name} must be a non-empty string")
 
 
 __all__ = [

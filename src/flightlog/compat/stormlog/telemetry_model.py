@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from flightlog.events.devices.projection import ProjectedTelemetryRecord, project_record, thawed, unique
 from flightlog.events.devices.records import is_whole
@@ -20,20 +20,19 @@ def project_telemetry_mapping(
     The time of observation is that of the event, unless given. Raises ValueError for a record without
     session, time or type, for metadata that is no mapping, and for an invalid time.
     """
+    observed = record.get("timestamp_ns") if observed_timestamp_ns is None else observed_timestamp_ns
     _require(_is_text(record.get("session_id")), "session_id")
     _require(is_whole(record.get("timestamp_ns")), "integer timestamp_ns")
-    if observed_timestamp_ns is not None:
-        _require(is_whole(observed_timestamp_ns), "integer observed_timestamp_ns")
-        _require(observed_timestamp_ns >= 0, "non-negative observed_timestamp_ns")
+    _require(is_whole(observed), "integer observed_timestamp_ns")
+    _require(
+        observed_timestamp_ns is None or observed_timestamp_ns >= 0, "non-negative observed_timestamp_ns"
+    )
     _require(_is_text(record.get("event_type")), "event_type")
     metadata = record.get("metadata", {})
     if not isinstance(metadata, Mapping):
         # As for others.
         raise ValueError("projected telemetry record metadata must be a mapping")  # noqa: TRY004
-    happened: int = record["timestamp_ns"]
-    return project_record(
-        {"metadata": metadata, **record}, happened if observed_timestamp_ns is None else observed_timestamp_ns
-    )
+    return project_record({"metadata": metadata, **record}, cast(int, observed))
 
 
 def projected_record_to_dict(record: ProjectedTelemetryRecord) -> dict[str, Any]:

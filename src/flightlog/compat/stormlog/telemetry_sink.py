@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -34,20 +35,13 @@ from flightlog.compat.stormlog.telemetry_rollups import (
 from flightlog.core.errors import UsageError
 from flightlog.devices import TelemetrySink
 from flightlog.record.values import clean
-from flightlog.store.devices.reading import (
-    MANIFEST,
-    MANIFEST_SCHEMA_VERSION,
-    SinkManifest,
-    SinkSegment,
-    manifest_path,
-    read_manifest,
-    segment_paths,
-)
+from flightlog.store.devices import reading
+from flightlog.store.devices.reading import SinkManifest, SinkSegment, read_manifest
 
-MANIFEST_FILENAME = MANIFEST
+MANIFEST_FILENAME = reading.MANIFEST
 SEGMENT_PREFIX = "segment-"
 SEGMENT_SUFFIX = ".jsonl"
-SINK_SCHEMA_VERSION = MANIFEST_SCHEMA_VERSION
+SINK_SCHEMA_VERSION = reading.MANIFEST_SCHEMA_VERSION
 
 
 log = logging.getLogger(__name__)
@@ -72,16 +66,11 @@ class TelemetrySinkConfig:
 
     def __post_init__(self) -> None:
         self.root_dir = Path(self.root_dir)
-        *limits, window = (one.name for one in fields(self) if one.name not in ("root_dir", "write_rollups"))
-        for name in limits:
-            self._require_positive(name)
+        for name in (one.name for one in fields(self) if one.name not in ("root_dir", "write_rollups")):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be {'> 0' if name == 'flush_every_seconds' else '>= 1'}")
         if self.retention_max_total_bytes < self.rollover_max_bytes:
             raise ValueError("retention_max_total_bytes must be >= rollover_max_bytes")
-        self._require_positive(window)
-
-    def _require_positive(self, name: str) -> None:
-        if getattr(self, name) <= 0:
-            raise ValueError(f"{name} must be {'> 0' if name == 'flush_every_seconds' else '>= 1'}")
 
 
 TelemetrySinkSegment = SinkSegment
@@ -243,14 +232,14 @@ _OPEN: weakref.WeakValueDictionary[str, AppendOnlyTelemetrySink] = weakref.WeakV
 def resolve_telemetry_sink_segment_paths(path: str | Path) -> list[Path]:
     """The segments at a path, by name: the file itself, or all of a sink folder."""
     found = Path(path)
-    return [segment for segment in segment_paths(found, read_manifest(found)) if segment.exists()]
+    return [segment for segment in reading.segment_paths(found, read_manifest(found)) if segment.exists()]
 
 
 def resolve_telemetry_sink_manifest_path(path: str | Path) -> Path | None:
     """The manifest of a sink folder or of a segment's folder, or the path itself; None where there is
     none.
     """
-    return manifest_path(Path(path))
+    return reading.manifest_path(Path(path))
 
 
 def read_telemetry_sink_manifest(path: str | Path) -> TelemetrySinkManifest | None:
@@ -266,10 +255,8 @@ def read_telemetry_sink_manifest(path: str | Path) -> TelemetrySinkManifest | No
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    try:
+    with suppress(TypeError, ValueError):
         return json.dumps(dict(record), sort_keys=True, allow_nan=False).encode() + b"\n"
-    except (TypeError, ValueError):
-        pass
     try:
         return msgspec.json.encode(dict(record), order="sorted", enc_hook=str) + b"\n"
     except Exception:  # noqa: BLE001 - somebody's `__str__`, or keys that are no texts: as good as it gets

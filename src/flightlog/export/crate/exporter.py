@@ -111,13 +111,8 @@ class CrateExporter:
             notes.append("no author is known: record with tags author and orcid to have one in the crate")
         if not run.info.tags.get("license"):
             notes.append("no license is known: record with a tag license to have it in the crate")
-        counted: dict[str, list[Any]] = {
-            "entities": entities,
-            "executions": found,
-            "files": files,
-            "artifacts": artifacts,
-        }
-        counts = {what: len(ones) for what, ones in counted.items()}
+        counts = {"entities": len(entities), "executions": len(found)}
+        counts |= {"files": len(files), "artifacts": len(artifacts)}
         return Exported(to=self.name, where=str(output), counts=counts, notes=(*notes, *run.problems))
 
 

@@ -7,7 +7,7 @@ taken by its marks.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +160,9 @@ class OtlpReader:
         """
         streams = run.streams()
         over = last and run.status != "running"
-        if "logs" in self.signals or "traces" in self.signals:
+        if self.signals & {"logs", "traces"}:
             yield from self._stream(run, "failures", last)
-        if "traces" in self.signals or "metrics" in self.signals:
+        if self.signals & {"traces", "metrics"}:
             yield from self._stream(run, "tasks", last)
         if last and "traces" in self.signals:
             yield from self._batches("traces", ([one] for one in self._tasks.startless()))
@@ -183,15 +183,12 @@ class OtlpReader:
 
     def notes(self) -> list[str]:
         """What is not in the batches, in sentences."""
-        counted = (
-            (self._tasks.unlinked, "dependencies have no link: their span is not known"),
-            (
-                self._tasks.tracebacks_left_out,
-                "tracebacks are only in the logs, and not in the spans of their tasks",
-            ),
-            (self._gauges.left_out, "values of more than 1,000 workers or series are left out"),
-        )
-        return [f"{number:,} {what}" for number, what in counted if number]
+        counted = {
+            "dependencies have no link: their span is not known": self._tasks.unlinked,
+            "tracebacks are only in the logs, and not in the spans of their tasks": self._tasks.omitted,
+            "values of more than 1,000 workers or series are left out": self._gauges.left_out,
+        }
+        return [f"{number:,} {what}" for what, number in counted.items() if number]
 
     def _stream(self, run: Run, stream: str, last: bool) -> Iterator[Batch]:
         return self._batches(_SIGNALS.get(stream, "logs"), self._read(run, stream, last))
@@ -220,12 +217,10 @@ class OtlpReader:
         late: list[AnyEvent] = []
         if stream == "failures":
             late, self._failures_late = self._failures_late, late
-        without_number = 0
+        numbers = count()
         for event in chain(late, following.new(last=last)):
-            mark = stream, event.writer, event.seq
-            if not event.writer or event.seq < 0:
-                mark = stream, "", without_number
-                without_number += 1
+            numbered = event.writer and event.seq >= 0
+            mark = (stream, event.writer, event.seq) if numbered else (stream, "", next(numbers))
             yield self._items(run, event, mark, last)
 
     def _items(self, run: Run, event: AnyEvent, mark: Mark, last: bool) -> Sequence[MarkedItem]:
@@ -258,9 +253,8 @@ class OtlpReader:
             None if last else counters.latest_ns - round(ExportLimits.late_line_s * SECOND),
             after_ns=self._counted_until_ns,
         )
-        while some := list(
-            islice(points, ExportLimits.max_batch_items // len(COUNTS) * len(COUNTS))
-        ):  # whole moments only
+        most = ExportLimits.max_batch_items // len(COUNTS) * len(COUNTS)  # whole moments only
+        while some := list(islice(points, most)):
             yield Batch(signal="metrics", items=some, counted_until_ns=some[-1].time_ns)
         at_ns = counters.latest_ns
         if at_ns > self._durations_ns + (0 if last else round(ExportLimits.histogram_interval_s * SECOND)):
@@ -285,16 +279,9 @@ class OtlpReader:
         return moment(run.ending().end_time) or self._counters.latest_ns
 
 
-SEVERITIES = {
-    "trace": (1, "TRACE"),
-    "debug": (5, "DEBUG"),
-    "info": (9, "INFO"),
-    "warning": (13, "WARN"),
-    "warn": (13, "WARN"),
-    "error": (17, "ERROR"),
-    "critical": (21, "FATAL"),
-    "fatal": (21, "FATAL"),
-}
+_LEVELS = {"trace": 1, "debug": 5, "info": 9, "warn": 13, "error": 17, "fatal": 21}
+SEVERITIES = {level: (number, level.upper()) for level, number in _LEVELS.items()}
+SEVERITIES |= {"warning": SEVERITIES["warn"], "critical": SEVERITIES["fatal"]}
 _LEVEL_FIELDS = ("level", "severity")
 _COMMON = {"timestamp", "writer", "seq", "event"}
 

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ class _Delivery:
     ) -> None:
         self._run, self._where, self._sent, self._post = run, where, sent, post
         self._options, self._sleep, self._clock = options, world.sleep, world.clock
-        self._counts: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         self._refusals: dict[Signal, Refusal] = {}
         self._unwanted: dict[Signal, RequestFailed] = {}
         self._before = sum(sent.notes.taken.values())
@@ -150,37 +151,30 @@ class _Delivery:
     def _deliver(self, run: Run, *, last: bool, patience: Callable[[float, RequestFailed], bool]) -> None:
         self._run = run
         for batch in self._reading.batches(run, last=last):
-            refusal = Refusal()
-            if batch.items:
-                if batch.signal not in self._reading.signals:
+            if not batch.items:
+                self._sent.accept(batch)
+                continue
+            if batch.signal not in self._reading.signals:
+                continue
+            try:
+                refusal = self._send(batch, patience)
+            except RequestFailed as error:
+                if error.status in NO_SUCH_PLACE and len(self._where) > 1:
+                    self._unwanted[batch.signal] = error
+                    self._reading.signals.discard(batch.signal)
                     continue
-                try:
-                    refusal = self._send(batch, patience)
-                except RequestFailed as error:
-                    if error.status in NO_SUCH_PLACE and len(self._where) > 1:
-                        self._unwanted[batch.signal] = error
-                        self._reading.signals.discard(batch.signal)
-                        continue
-                    raise self._with_advice(error) from None
+                raise self._with_advice(error) from None
             self._sent.accept(batch, refusal.number)
-            if batch.items:
-                self._sent.save()
-                name = NAMES[batch.signal]
-                self._counts[name] = self._counts.get(name, 0) + len(batch.items) - refusal.number
-                if refusal.number or refusal.message:
-                    earlier = self._refusals.get(batch.signal, Refusal())
-                    self._refusals[batch.signal] = Refusal(
-                        number=earlier.number + refusal.number, message=refusal.message or earlier.message
-                    )
-                if self._options.progress:
-                    self._options.progress(sum(self._counts.values()), None)
+            self._sent.save()
+            self._counts[NAMES[batch.signal]] += len(batch.items) - refusal.number
+            self._refusals.setdefault(batch.signal, Refusal()).add(refusal)
+            if self._options.progress:
+                self._options.progress(self._counts.total(), None)
         self._sent.save()
 
     def _send(self, batch: Batch, patience: Callable[[float, RequestFailed], bool]) -> Refusal:
-        began, pauses_s = (
-            self._clock(),
-            delays_s(ExportLimits.first_retry_wait_s, ExportLimits.max_retry_wait_s, jitter=0.2),
-        )
+        began = self._clock()
+        pauses_s = delays_s(ExportLimits.first_retry_wait_s, ExportLimits.max_retry_wait_s, jitter=0.2)
         takes = bool(self._sent.notes.taken.get(batch.signal))
         parts = Parts(self._where[batch.signal], self._reading.resource, batch.items, self._post, takes=takes)
         while True:
@@ -195,10 +189,9 @@ class _Delivery:
                 self._sleep(min(pause, ExportLimits.max_retry_wait_s))
 
     def _short_patience(self, waited_s: float, error: RequestFailed) -> bool:
-        heard_of = error.status is not None or bool(self._counts)
-        return error.temporary and waited_s <= (
-            ExportLimits.retry_s if heard_of else ExportLimits.retry_unheard_s
-        )
+        heard_of = error.status is not None or self._counts
+        limit_s = ExportLimits.retry_s if heard_of else ExportLimits.retry_unheard_s
+        return error.temporary and waited_s <= limit_s
 
     def _with_advice(self, error: RequestFailed) -> RequestFailed:
         endpoint = self._options.endpoint
@@ -222,13 +215,11 @@ class _Delivery:
         if left:
             raise RequestFailed(f"{address}: {left}; {self._done()} were taken, and will not be sent again")
         notes = [*self._reading.notes()]
-        notes += [
-            f"{self._where[signal].shown.rsplit('/v1/', 1)[0]} takes no {signal} ({error.status}): left out"
-            for signal, error in self._unwanted.items()
-        ]
-        notes += [
-            f"{address} says: {refusal.message}" for refusal in self._refusals.values() if refusal.message
-        ]
+        for signal, error in self._unwanted.items():
+            server = self._where[signal].shown.rsplit("/v1/", 1)[0]
+            notes.append(f"{server} takes no {signal} ({error.status}): left out")
+        said = [refusal.message for refusal in self._refusals.values() if refusal.message]
+        notes += [f"{address} says: {message}" for message in said]
         if self._sent.problem:
             notes.append(self._sent.problem)
         if self._run.status == "running":
@@ -238,9 +229,7 @@ class _Delivery:
         elif self._before:
             sent = f"all of the run was sent before, {self._before:,} items"
             notes.append(f"nothing new: {sent} (--again sends all)")
-        counts = {
-            NAMES[signal]: self._counts.get(NAMES[signal], 0) for signal in SIGNALS if signal in self._where
-        }
+        counts = {NAMES[signal]: self._counts[NAMES[signal]] for signal in SIGNALS if signal in self._where}
         return Exported(to="otlp", where=address, counts=counts, notes=tuple(notes))
 
 
@@ -322,8 +311,8 @@ def servers(environ: Mapping[str, str], endpoint: str | None = None) -> dict[Sig
             found[signal] = _server(signal, environ, endpoint, whole=only is not None)
     if not found:
         raise UsageError(
-            "nothing is to be sent: OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER and OTEL_LOGS_EXPORTER say "
-            "none"
+            "nothing is to be sent: OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER and OTEL_LOGS_EXPORTER "
+            "say none"
         )
     return found
 
@@ -410,7 +399,7 @@ def _timeout(text: str | None) -> float:
     try:
         value = float(text or "")
     except ValueError:
-        return ExportLimits.request_timeout_s
+        value = 0.0
     if not value > 0:
         return ExportLimits.request_timeout_s
     return value / 1000 if value >= 1000 else value
@@ -446,11 +435,16 @@ class RequestFailed(FlightlogError):  # noqa: N818 - reads as what happened
         self.status, self.temporary, self.retry_after_s = status, temporary, retry_after_s
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
-    """Items that the server refused for good, in a request that it accepted."""
+class Refusal(Struct):
+    """Items that the server refused for good, in requests that it accepted."""
 
     number: int = 0
     message: str = ""
+
+    def add(self, other: Refusal) -> None:
+        """Add the items of another request; the latest message counts."""
+        self.number += other.number
+        self.message = other.message or self.message
 
 
 class Post:
@@ -516,8 +510,7 @@ class Parts:
     ) -> None:
         self._server, self._resource, self._post, self._takes = server, resource, post, takes
         self._left = [list(items)]
-        self._refused = 0
-        self._message = ""
+        self._refused = Refusal()
         self._at_fault: list[RequestFailed] = []
 
     def send(self) -> Refusal:
@@ -536,13 +529,12 @@ class Parts:
                 self._at_fault.append(error)
                 if not self._takes and (len(self._at_fault) > 1 or len(self._left) == 1):
                     raise self._at_fault[0] from None
-                refusal = Refusal(number=1, message=str(error))
+                refusal = Refusal(1, str(error))
             else:
                 self._takes = True
             self._left.pop()
-            self._refused += refusal.number
-            self._message = refusal.message or self._message
-        return Refusal(number=self._refused, message=self._message)
+            self._refused.add(refusal)
+        return self._refused
 
 
 def send(server: Endpoint, resource: Resource, items: list[Item], post: Posting) -> Refusal:
@@ -589,9 +581,8 @@ def _refusal(signal: Signal, headers: Mapping[str, str], answer: bytes) -> Refus
         if "json" in headers.get("Content-Type", "").lower():
             part = msgspec.json.decode(answer).get("partialSuccess") or {} if answer.strip() else {}
             number = next((int(value) for key, value in part.items() if key.startswith("rejected")), 0)
-            return Refusal(number=number, message=str(part.get("errorMessage", "")))
-        number, message = model.refused(signal, answer)
-        return Refusal(number=number, message=message)
+            return Refusal(number, str(part.get("errorMessage", "")))
+        return Refusal(*model.refused(signal, answer))
     except (ValueError, AttributeError, TypeError, msgspec.DecodeError):
         return Refusal()
 
@@ -634,9 +625,7 @@ def _text(answer: bytes) -> str:
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds the server asks to wait, as a number or until a date."""
-    value = next((headers[key] for key in headers if key.lower() == "retry-after"), None)
-    if value is None:
-        return None
+    value = next((headers[key] for key in headers if key.lower() == "retry-after"), "")
     try:
         return max(0.0, float(value))
     except ValueError:

@@ -115,15 +115,9 @@ class SampleGauges:
         figures = FIGURES.get(event.scope, ())
         about: Attributes = {}
         if event.scope == "gpu":
-            name = event.gpu_uuid or (None if event.gpu_index is None else str(event.gpu_index))
-            about = known(
-                {
-                    "hw.id": event.gpu_mig or name,
-                    "hw.name": event.gpu_name,
-                    "hw.type": "gpu",
-                    "flightlog.gpu.index": event.gpu_index,
-                }
-            )
+            index = None if event.gpu_index is None else str(event.gpu_index)
+            named = {"hw.id": event.gpu_mig or event.gpu_uuid or index, "hw.name": event.gpu_name}
+            about = known({**named, "hw.type": "gpu", "flightlog.gpu.index": event.gpu_index})
         elif event.scope == "worker":
             about = known({"cicd.worker.name": event.worker, "process.pid": event.pid})
             if not self._new_worker(f"{event.host} {event.worker} {event.pid}"):

@@ -33,14 +33,12 @@ class RecordedSpans:
 
     def take(self, event: Event | UnknownEvent) -> OtlpSpan | None:
         """An event; gives the span that ended with it."""
+        since = moment(event.timestamp)
         if isinstance(event, SpanOpened):
             self._open[event.span_id] = event
-            return None
-        if not isinstance(event, SpanEvent):
-            return None
-        self._open.pop(event.span_id, None)  # a writer's lines come in order: the end after the opening
-        since = moment(event.timestamp)
-        if since is None:
+        elif isinstance(event, SpanEvent):
+            self._open.pop(event.span_id, None)  # a writer's lines come in order: the end after the opening
+        if since is None or not isinstance(event, SpanEvent):
             return None
         until = since + nanoseconds(event.duration_s or 0.0)
         error = exception(event.error_type, event.error_message, None, until)
@@ -165,7 +163,8 @@ class AttemptSpans:
 
     def __init__(self, ids: Ids, counters: TaskCounters) -> None:
         self.unlinked = 0
-        self.tracebacks_left_out = 0
+        self.omitted = 0
+        """Failures whose tracebacks did not fit into memory."""
         self._ids, self._counters = ids, counters
         self._running: dict[int, tuple[int, TaskStarted]] = {}
         self._ended: set[int] = set()
@@ -183,7 +182,7 @@ class AttemptSpans:
             return
         size = len(failure.traceback or "") + ExportLimits.error_overhead_bytes
         if self._causes_bytes + size > ExportLimits.max_error_bytes:
-            self.tracebacks_left_out += 1
+            self.omitted += 1
             return
         self._causes_bytes += size
         at_ns = moment(failure.timestamp) or 0

@@ -90,12 +90,12 @@ SELECT row_number() OVER (ORDER BY began, to_task, to_attempt, from_task) AS num
 _ROWS = """
 SELECT {columns}, seq FROM (
     SELECT {attempt} AS kind, began, stopped, task AS name, task_id, attempt, component, state,
-        worker AS "where", span_id, parent_id, args, queue_s, cpu_s, peak_rss_bytes, error_type,
-        coalesce(error_message, CASE WHEN state = 'cancelled' THEN reason END) AS error_message, NULL AS seq
+        worker AS "where", span_id, parent_id, args, queue_s, cpu_s, peak_rss_bytes, error_type AS error,
+        coalesce(error_message, CASE WHEN state = 'cancelled' THEN reason END) AS message, NULL AS seq
     FROM drawn WHERE began IS NOT NULL
     UNION ALL BY NAME
     SELECT {span} AS kind, began, stopped, name, status AS state, writer AS "where", thread, span_id,
-        parent_id, tags, metrics, error_type, error_message, seq
+        parent_id, tags, metrics, error_type AS error, error_message AS message, seq
     FROM drawn_spans WHERE began IS NOT NULL
     UNION ALL BY NAME
     SELECT {waiting} AS kind, submitted AS began, coalesce(began, ended) AS stopped, task AS name, task_id,
@@ -116,6 +116,22 @@ memory."""
 _IN_ORDER = """
 SELECT * EXCLUDE (seq) FROM unordered
 ORDER BY began, kind, stopped DESC NULLS FIRST, seq DESC, task_id, attempt, number NULLS FIRST
+"""
+
+
+_EXTENT = """
+SELECT least(tasks.first, spans.first), greatest(tasks.last, spans.last), tasks.rows + spans.rows, unended,
+    unplaced, open_spans, $backward
+FROM (
+    SELECT min(least(submitted, began)) AS first, max(greatest(submitted, began, stopped, ended)) AS last,
+        count(*) + count(submitted) AS rows, count(began) FILTER (stopped IS NULL) AS unended,
+        count(*) FILTER (began IS NULL AND state IN ('completed', 'failed', 'running')) AS unplaced
+    FROM drawn
+) AS tasks, (
+    SELECT min(began) AS first, max(greatest(began, stopped)) AS last, count(*) AS rows,
+        count(*) FILTER (status = 'open') AS open_spans
+    FROM drawn_spans
+) AS spans
 """
 
 
@@ -143,8 +159,8 @@ class Row(NamedTuple):
     queue_s: float | None
     cpu_s: float | None
     peak_rss_bytes: int | None
-    error_type: str | None
-    error_message: str | None
+    error: str | None
+    message: str | None
     begins: bool | None
     """Of a wait: whether the attempt ran after it."""
     arrow: str | None
@@ -183,28 +199,8 @@ def prepare_rows(tables: RunTables) -> Extent:
         backward = tables.scalar("SELECT count(*) FROM arrows WHERE NOT forward")
     else:
         tables.execute(f"CREATE TEMP TABLE arrows AS FROM ({_ARROWS}) LIMIT 0")
-    [tasks] = tables.execute(
-        """
-        SELECT min(least(submitted, began)), max(greatest(submitted, began, stopped, ended)), count(*),
-            count(*) FILTER (began IS NOT NULL AND stopped IS NULL),
-            count(*) FILTER (began IS NULL AND state IN ('completed', 'failed', 'running')),
-            count(*) FILTER (submitted IS NOT NULL)
-        FROM drawn
-        """
-    ).fetchall()
-    [spans] = tables.execute(
-        "SELECT min(began), max(greatest(began, stopped)), count(*), count(*) FILTER (status = 'open') "
-        "FROM drawn_spans"
-    ).fetchall()
-    return Extent(
-        first=min((moment for moment in (tasks[0], spans[0]) if moment is not None), default=None),
-        last=max((moment for moment in (tasks[1], spans[1]) if moment is not None), default=None),
-        rows=tasks[2] + tasks[5] + spans[2],
-        unended=tasks[3],
-        unplaced=tasks[4],
-        open_spans=spans[3],
-        backward=backward,
-    )
+    [extent] = tables.execute(_EXTENT, {"backward": backward}).fetchall()
+    return Extent(*extent)
 
 
 def _keep(tables: RunTables, view: str, rows: str) -> None:
@@ -225,6 +221,12 @@ RUN, WAITING, HOSTS, WORKERS, WRITERS = 0, 1, 10, 10_000, 1_000_000
 """The order of the processes."""
 COLORS = {"failed": "terrible", "cancelled": "grey", "running": "yellow", "error": "bad"}
 """Colours of states that should stand out; others are coloured by name."""
+_ATTEMPT_ARGS = (
+    *("task_id", "attempt", "state", "args", "queue_s", "cpu_s", "peak_rss_bytes", "component"),
+    *("error", "message", "span_id", "parent_id"),
+)
+_SPAN_ARGS = ("tags", "metrics", "error", "message", "span_id", "parent_id")
+_JSON = {"args", "tags", "metrics"}
 
 
 class Drawing:
@@ -260,7 +262,8 @@ class Drawing:
     def run(self, name: str, since: int, args: dict[str, Any]) -> None:
         """Draw the run itself, as the first row."""
         pid = self._run()
-        self._slice(pid, self._tracks.thread(pid, "run"), name, "run", (since, max(since, self._until)), args)
+        tid, times = self._tracks.thread(pid, "run"), (since, max(since, self._until))
+        self._slice(pid, tid, name, "run", times, args=args)
 
     def row(self, row: Row) -> None:
         """Draw an attempt, a span, a wait, or an end of an arrow at the attempt that was drawn last."""
@@ -268,14 +271,9 @@ class Drawing:
             if self._drawn is not None:
                 self._arrow("s" if row.outward else "f", row.arrow, row.number, *self._drawn)
             return
-        until = self._until if row.stopped is None else row.stopped
-        until = max(row.began, until)
-        if row.kind == ATTEMPT:
-            self._attempt(row, until)
-        elif row.kind == SPAN:
-            self._span(row, until)
-        else:
-            self._wait(row, until)
+        until = max(row.began, self._until if row.stopped is None else row.stopped)
+        draw = {ATTEMPT: self._attempt, SPAN: self._span, WAIT: self._wait}[row.kind]
+        draw(row, until)
 
     def point(self, point: CounterValue) -> None:
         """Draw a point of a curve."""
@@ -300,21 +298,8 @@ class Drawing:
         placed = lanes.beside(row.began, until, row.span_id)
         assert placed is not None
         tid = self._tracks.lane(lanes, placed.lane)
-        args = _known(
-            task_id=row.task_id,
-            attempt=row.attempt,
-            state=row.state,
-            args=_raw(row.args),
-            queue_s=row.queue_s,
-            cpu_s=row.cpu_s,
-            peak_rss_bytes=row.peak_rss_bytes,
-            component=row.component,
-            error=row.error_type,
-            message=row.error_message,
-            span_id=row.span_id,
-            parent_id=row.parent_id,
-        )
-        self._slice(lanes.process, tid, row.name, "task", placed[1:], args, COLORS.get(row.state or ""))
+        args = _args(row, *_ATTEMPT_ARGS)
+        self._slice(lanes.process, tid, row.name, "task", placed[1:], args=args, **_color(row))
         self.counts["tasks"] += 1
         self._drawn = (lanes.process, tid, placed.since)
         waited = self._waits.pop((row.task_id, row.attempt), None)
@@ -329,8 +314,8 @@ class Drawing:
             self.undrawn_waits += 1
             return
         tid = self._tracks.lane(lanes, placed.lane)
-        args = _known(task_id=row.task_id, attempt=row.attempt, state=row.state)
-        self._slice(pid, tid, row.name, "waiting", placed[1:], args)
+        args = _args(row, "task_id", "attempt", "state")
+        self._slice(pid, tid, row.name, "waiting", placed[1:], args=args)
         self.counts["waits"] += 1
         if row.begins:
             flow = self._waits[row.task_id, row.attempt] = next(self._flows)
@@ -338,17 +323,9 @@ class Drawing:
 
     def _span(self, row: Row, until: int) -> None:
         lanes, placed = self._place(row, until)
-        args = _known(
-            status=row.state,
-            tags=_raw(row.tags),
-            metrics=_raw(row.metrics),
-            error=row.error_type,
-            message=row.error_message,
-            span_id=row.span_id,
-            parent_id=row.parent_id,
-        )
+        args = _known(status=row.state) | _args(row, *_SPAN_ARGS)
         tid = self._tracks.lane(lanes, placed.lane)
-        self._slice(lanes.process, tid, row.name, "span", placed[1:], args, COLORS.get(row.state or ""))
+        self._slice(lanes.process, tid, row.name, "span", placed[1:], args=args, **_color(row))
         self.counts["spans"] += 1
 
     def _place(self, row: Row, until: int) -> tuple[TraceLanes, Placed]:
@@ -377,17 +354,10 @@ class Drawing:
         return self._threads[key]
 
     def _slice(
-        self,
-        pid: int,
-        tid: int,
-        name: str | None,
-        category: str,
-        times: tuple[int, ...],
-        args: dict[str, Any],
-        color: str | None = None,
+        self, pid: int, tid: int, name: str | None, category: str, times: tuple[int, ...], **about: Any
     ) -> None:
+        """Draw a slice; `about` has its arguments, and the colour of one that should stand out."""
         since, until = times
-        about = {"args": args} if color is None else {"args": args, "cname": color}
         self._event("X", name or "?", pid, since, cat=category, tid=tid, dur=until - since, **about)
         self.counts["slices"] += 1
 
@@ -423,18 +393,25 @@ class Drawing:
         if home is not None:
             return self._worker(home)
         known = self._writers.get(writer or "")
-        if known is None:
-            return self._tracks.process(("writer", writer), f"process {writer or '?'}", WRITERS)
-        return self._tracks.process(("writer", writer), f"process {known.pid} on {known.host}", WRITERS)
+        name = writer or "?" if known is None else f"{known.pid} on {known.host}"
+        return self._tracks.process(("writer", writer), f"process {name}", WRITERS)
+
+
+def _color(row: Row) -> dict[str, str]:
+    return {"cname": COLORS[row.state]} if row.state in COLORS else {}
 
 
 def _known(**args: Any) -> dict[str, Any]:
     return {name: value for name, value in args.items() if value is not None}
 
 
-def _raw(json: str | None) -> msgspec.Raw | None:
-    """The recorded JSON; None for an empty object."""
-    return None if json is None or json in {"{}", "null"} else msgspec.Raw(json.encode())
+def _args(row: Row, *names: str) -> dict[str, Any]:
+    """The known fields of a row as arguments of its slice; recorded JSON as it is, but no empty object."""
+    values = {name: getattr(row, name) for name in names}
+    for name in _JSON & values.keys():
+        json = values[name]
+        values[name] = None if json in {None, "{}", "null"} else msgspec.Raw(json.encode())
+    return _known(**values)
 
 
 SAMPLED = {
@@ -463,6 +440,23 @@ SELECT moment, CAST(sum(sum(step)) OVER (ORDER BY moment) AS BIGINT) AS value FR
 _THINNED = """
 SELECT min(moment), max(value) FROM ({curve}) GROUP BY (moment - $first) // $width ORDER BY 1
 """
+
+
+_MARKS = {
+    "failures": """
+        SELECT us("timestamp") AS moment, coalesce(error_type, scope || ' failed') AS name, scope, message,
+            task, task_id, attempt, worker, exit_code, signal
+        FROM failures WHERE us("timestamp") IS NOT NULL ORDER BY ALL
+        """,
+    "workers": """
+        SELECT us("timestamp") AS moment,
+            replace(event, 'worker_', '') || ' ' || coalesce(worker, '?') AS name,
+            worker, host, pid, reason, exit_code, signal
+        FROM workers WHERE event IN ('worker_ready', 'worker_lost', 'worker_removed')
+            AND us("timestamp") IS NOT NULL
+        ORDER BY ALL
+        """,
+}
 
 
 class CounterValue(NamedTuple):
@@ -494,13 +488,10 @@ def task_curves(tables: RunTables, first: int, until: int) -> Iterator[CounterVa
         curve = _CURVE.format(steps=steps)
         distinct = f"SELECT count(DISTINCT moment) FROM ({steps})"  # noqa: S608 - constants
         [(count,)] = tables.execute(distinct, {"until": until}).fetchall()
-        if count <= ExportLimits.max_curve_points:
-            found = tables.rows(f"{curve} ORDER BY moment", {"until": until})
-        else:
-            found = tables.rows(
-                _THINNED.format(curve=curve), {"until": until, "first": first, "width": width}
-            )
-        for moment, value in found:
+        query, given = f"{curve} ORDER BY moment", {"until": until}
+        if count > ExportLimits.max_curve_points:
+            query, given = _THINNED.format(curve=curve), {**given, "first": first, "width": width}
+        for moment, value in tables.rows(query, given):
             yield CounterValue(name, "tasks", moment, value)
 
 
@@ -548,31 +539,10 @@ def measured(tables: RunTables) -> Iterator[CounterValue]:
 
 def marks(tables: RunTables) -> Iterator[TraceMark]:
     """Failures, and workers that came and went."""
-    found = tables.records(
-        """
-        SELECT us("timestamp") AS moment, coalesce(error_type, scope || ' failed') AS name, scope, message,
-            task, task_id, attempt, worker, exit_code, signal
-        FROM failures WHERE us("timestamp") IS NOT NULL ORDER BY ALL
-        """
-    )
-    yield from _marks("failures", found)
-    found = tables.records(
-        """
-        SELECT us("timestamp") AS moment,
-            replace(event, 'worker_', '') || ' ' || coalesce(worker, '?') AS name,
-            worker, host, pid, reason, exit_code, signal
-        FROM workers WHERE event IN ('worker_ready', 'worker_lost', 'worker_removed')
-            AND us("timestamp") IS NOT NULL
-        ORDER BY ALL
-        """
-    )
-    yield from _marks("workers", found)
-
-
-def _marks(track: str, found: list[dict[str, Any]]) -> Iterator[TraceMark]:
-    for row in found:
-        moment, name = row.pop("moment"), row.pop("name")
-        yield TraceMark(track, name, moment, _known(**row))
+    for track, query in _MARKS.items():
+        for row in tables.records(query):
+            moment, name = row.pop("moment"), row.pop("name")
+            yield TraceMark(track, name, moment, _known(**row))
 
 
 Emit = Callable[[dict[str, Any]], None]
@@ -595,21 +565,17 @@ class Tracks:
 
     def process(self, key: Hashable, name: str, order: int) -> int:
         """The process of this key; processes are shown in this order."""
-        pid = self._processes.get(key)
-        if pid is None:
+        if key not in self._processes:
             pid = self._processes[key] = next(self._numbers)
-            self._describe("process_name", pid, pid, name=name)
-            self._describe("process_sort_index", pid, pid, sort_index=order)
-        return pid
+            self._describe("process", pid, pid, name, order)
+        return self._processes[key]
 
     def thread(self, pid: int, name: str) -> int:
         """The thread of this name, in the order of their first use."""
-        tid = self._threads.get((pid, name))
-        if tid is None:
+        if (pid, name) not in self._threads:
             tid = self._threads[pid, name] = next(self._numbers)
-            self._describe("thread_name", pid, tid, name=name)
-            self._describe("thread_sort_index", pid, tid, sort_index=tid)
-        return tid
+            self._describe("thread", pid, tid, name, tid)
+        return self._threads[pid, name]
 
     def lanes(self, pid: int, name: str, most: int | None = None) -> TraceLanes:
         """The group of lanes of this name in a process."""
@@ -622,8 +588,9 @@ class Tracks:
         """The thread of a lane: `tasks`, `tasks (2)`, `tasks (3)`."""
         return self.thread(lanes.process, lanes.name if lane == 0 else f"{lanes.name} ({lane + 1})")
 
-    def _describe(self, what: str, pid: int, tid: int, **args: Any) -> None:
-        self._emit({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args})
+    def _describe(self, what: str, pid: int, tid: int, name: str, order: int) -> None:
+        for fact, value in (("name", name), ("sort_index", order)):
+            self._emit({"ph": "M", "name": f"{what}_{fact}", "pid": pid, "tid": tid, "args": {fact: value}})
 
 
 ROUNDING_US = 1

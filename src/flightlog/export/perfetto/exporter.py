@@ -19,7 +19,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -68,7 +67,7 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
         with whole_file(output) as made, open_tables([run]) as tables:
             extent = prepare_rows(tables)
             start, until = _bounds(run, extent)
-            first = min(start, start if extent.first is None else extent.first)
+            first = start if extent.first is None else min(start, extent.first)
             about = _about(run, start, first)
             with trace_file(made, about, zipped=output.suffix != ".json") as file:
                 drawing = Drawing(
@@ -140,10 +139,8 @@ def _workers(tables: RunTables) -> dict[str, tuple[int, str | None]]:
         ) WHERE worker IS NOT NULL GROUP BY worker
         """
     ).fetchall()
-    return {
-        worker: (n, host)
-        for n, (worker, host) in enumerate(sorted(found, key=lambda row: natural_key(row[0])))
-    }
+    found.sort(key=lambda row: natural_key(row[0]))
+    return {worker: (place, host) for place, (worker, host) in enumerate(found)}
 
 
 def _homes(tables: RunTables, run: Run) -> dict[str, str]:
@@ -157,11 +154,8 @@ def _homes(tables: RunTables, run: Run) -> dict[str, str]:
         """
     ).fetchall()
     alone = {(host, pid): worker for host, pid, worker in found}
-    return {
-        writer.writer: alone[writer.host, writer.pid]
-        for writer in run.writers()
-        if (writer.host, writer.pid) in alone
-    }
+    homes = {writer.writer: alone.get((writer.host, writer.pid)) for writer in run.writers()}
+    return {writer: worker for writer, worker in homes.items() if worker is not None}
 
 
 def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
@@ -237,12 +231,9 @@ class ServedTrace:
         try:
             self._server = _Server(port, trace, self._path, self._ui[0], self._fetched)
         except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            why = (
-                "is in use, maybe by another trace that waits for its browser"
-                if taken
-                else f"cannot be used: {error.strerror}"
-            )
+            why = f"cannot be used: {error.strerror}"
+            if error.errno == errno.EADDRINUSE:
+                why = "is in use, maybe by another trace that waits for its browser"
             raise UsageError(f"port {port} of this machine {why}; name another with --port") from error
         except OverflowError:
             raise UsageError(f"{port} is no port: name one from 1 to 65535, or 0 for any free one") from None
@@ -273,9 +264,7 @@ class ServedTrace:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -345,16 +334,19 @@ class _Answer(BaseHTTPRequestHandler):
         return False
 
     def _head(self, status: HTTPStatus, length: int | None) -> None:
-        self.send_response(status)
-        self.send_header("Access-Control-Allow-Origin", self.server.origin)
-        self.send_header("Access-Control-Allow-Private-Network", "true")
-        self.send_header("Access-Control-Allow-Methods", "GET, HEAD")
-        self.send_header("Vary", "Origin")
-        self.send_header("Cache-Control", "no-store")
+        headers = {
+            "Access-Control-Allow-Origin": self.server.origin,
+            "Access-Control-Allow-Private-Network": "true",
+            "Access-Control-Allow-Methods": "GET, HEAD",
+            "Vary": "Origin",
+            "Cache-Control": "no-store",
+        }
         if length is not None:
-            self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.send_header("Content-Length", str(length))
+            headers |= {"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
+            headers["Content-Length"] = str(length)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class

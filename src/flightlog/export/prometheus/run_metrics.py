@@ -11,13 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
+from prometheus_client import core as metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
 from flightlog.analyze.live.follow import LiveReader, read_ended_run, signature_of
@@ -155,7 +150,7 @@ def families(runs: Sequence[RunMetrics], *, now_of_ended: bool = False) -> Itera
     """The metrics of these runs. Gauges of nodes and GPUs are included for running runs, and for others with
     `now_of_ended`. A family without any known value is left out.
     """
-    info = InfoMetricFamily("flightlog_run", "What a run is; the value is always 1.", labels=RUN)
+    info = metrics.InfoMetricFamily("flightlog_run", "What a run is; the value is always 1.", labels=RUN)
     for run in runs:
         info.add_metric(run.labels, run.about)
     places = [run for run in runs if run.status == "running" or now_of_ended]
@@ -175,7 +170,7 @@ def _families(declared: _Declared, runs: Sequence[RunMetrics]) -> Iterator[Metri
 
 
 def _durations(runs: Sequence[RunMetrics]) -> Metric:
-    histogram = HistogramMetricFamily(
+    histogram = metrics.HistogramMetricFamily(
         "flightlog_task_duration_seconds",
         "Execution time of completed tasks, queueing not counted, by name of the task.",
         labels=[*RUN, "task"],
@@ -267,16 +262,14 @@ class RunWatch:
         lived = None if started is None or ended is None else max(0.0, ended - started)
         until = round(now * SECOND) if ended is None else round(ended * SECOND)
         [tasks] = tables.records(_TASKS)
+        counted = {**tasks, "failed": tasks["all_failed"]}
         states = {**tasks, "pending": tables.scalar(PENDING) if tasks["not_begun"] else 0}
         missing = over and info.tasks_submitted > 0 and "tasks" not in run.streams()
         workers = LiveWorkers(tables, events.workers, until)
         lookups = {result: (number, saved) for result, number, saved in tables.execute(_LOOKUPS).fetchall()}
-        about = {
-            "target": info.target,
-            "provider": info.provider,
-            "host": info.host,
-            "version": info.flightlog_version,
-        }
+        about = {name: getattr(info, name) for name in ("target", "provider", "host")}
+        about["version"] = info.flightlog_version
+        results = ("hit", "miss", "bypass") if lookups else ()
         return RunMetrics(
             run_id=label(run.run_id),
             project=label(info.project),
@@ -288,22 +281,15 @@ class RunWatch:
                 "run_duration_seconds": lived if over and info.duration_s is None else info.duration_s,
                 "run_heartbeat_time_seconds": unix_time(info.heartbeat),
                 "run_problems": len(run.problems) + skipped,
-                "run_status": {
-                    (one,): one == status for one in STATUSES if one != "unknown" or status == "unknown"
-                },
+                "run_status": {(one,): one == status for one in STATUSES if one in {status, *STATUSES[:-1]}},
                 "workers": 0 if over else workers.up,
                 "workers_seen": len(workers.names),
                 "workers_lost": workers.lost,
                 # Of lines that are not there it is unknown what became of the tasks that were counted.
                 "tasks": None if missing else {(state,): states[state] for state in TASK_STATES},
-                **{
-                    f"tasks_{event}": None if missing else tasks[_COUNTED.get(event, event)]
-                    for event in TASK_EVENTS
-                },
+                **{f"tasks_{event}": None if missing else counted[event] for event in TASK_EVENTS},
                 "failures": self._failures_of(tables),
-                "cache_lookups": {(one,): lookups.get(one, (0,))[0] for one in ("hit", "miss", "bypass")}
-                if lookups
-                else {},
+                "cache_lookups": {(one,): lookups.get(one, (0,))[0] for one in results},
                 "cache_saved_seconds": sum(saved for _, saved in lookups.values()),
                 "cost": _cost(run, events, workers, until),
                 "recorder_lines": sum(sum(writer.lines.values()) for writer in writers),
@@ -351,10 +337,6 @@ def _cost(run: Run, events: LiveEvents, workers: LiveWorkers, until: int) -> dic
             key = (label(item.currency),)
             sums[key] = sums.get(key, 0.0) + item.amount
     return sums
-
-
-_COUNTED = {"failed": "all_failed"}
-"""Of events of tasks, the counts that have another name."""
 
 
 def _gauges(tables: RunTables) -> dict[str, dict[tuple[str, ...], float]]:

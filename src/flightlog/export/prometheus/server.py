@@ -91,9 +91,8 @@ class MetricsServer(ThreadingHTTPServer):
         except OSError as error:
             taken = error.errno in {errno.EADDRINUSE, errno.EACCES}
             hint = "; another --port may be free" if taken and port else ""
-            raise UsageError(
-                f"cannot serve metrics at {host} port {port}: {error.strerror or error}{hint}"
-            ) from None
+            why = f"{error.strerror or error}{hint}"
+            raise UsageError(f"cannot serve metrics at {host} port {port}: {why}") from None
         except OverflowError:
             raise UsageError(f"--port {port} is no port: 0 to 65535") from None
 
@@ -126,13 +125,14 @@ class MetricsServer(ThreadingHTTPServer):
         yet.
         """
         with self._lock:
+            if len(self._connections) >= PrometheusLimits.max_connections:
+                waiting = [one for one, found in self._connections.items() if not found.answering]
+                if waiting:
+                    self._drop(waiting[0])
             full = len(self._connections) >= PrometheusLimits.max_connections
-            waiting = [one for one, found in self._connections.items() if not found.answering] if full else []
-            if full and waiting:
-                self._drop(waiting[0])
-            if not full or waiting:
+            if not full:
                 self._connections[request] = _Connection(self._clock())
-        if full and not waiting:
+        if full:
             with suppress(OSError):
                 request.setblocking(False)
                 request.send(_BUSY)
@@ -149,11 +149,8 @@ class MetricsServer(ThreadingHTTPServer):
         now = self._clock()
         with self._lock:
             for one, found in list(self._connections.items()):
-                if now - found.since > (
-                    PrometheusLimits.answer_timeout_s
-                    if found.answering
-                    else PrometheusLimits.request_timeout_s
-                ):
+                limits = PrometheusLimits.request_timeout_s, PrometheusLimits.answer_timeout_s
+                if now - found.since > limits[found.answering]:
                     self._drop(one)
 
     def answering(self, request: socket.socket) -> bool:
@@ -191,20 +188,19 @@ class _Request(BaseHTTPRequestHandler):
         if not self.server.answering(self.connection):
             return
         if not self.server.is_known(self.headers.get_all("Host") or []):
-            self._send(HTTPStatus.FORBIDDEN, _OTHER_NAME, TEXT)
-            return
-        if self.path.partition("?")[0] != "/metrics":
-            self._send(HTTPStatus.NOT_FOUND, b"the metrics are at /metrics\n", TEXT)
-            return
-        try:
-            body, kind = self.server.page.answer(self.headers.get("Accept") or "")
-        except Exception as error:  # noqa: BLE001 - the server goes on; the scrape says why it failed
-            text = f"the metrics could not be read: {error}\n".encode("utf-8", "replace")
-            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, text, TEXT)
-            return
-        self._send(HTTPStatus.OK, body, kind)
+            self._send(HTTPStatus.FORBIDDEN, _OTHER_NAME)
+        elif self.path.partition("?")[0] != "/metrics":
+            self._send(HTTPStatus.NOT_FOUND, b"the metrics are at /metrics\n")
+        else:
+            try:
+                body, kind = self.server.page.answer(self.headers.get("Accept") or "")
+            except Exception as error:  # noqa: BLE001 - the server goes on; the scrape says why it failed
+                text = f"the metrics could not be read: {error}\n".encode("utf-8", "replace")
+                self._send(HTTPStatus.INTERNAL_SERVER_ERROR, text)
+            else:
+                self._send(HTTPStatus.OK, body, kind)
 
-    def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+    def _send(self, status: HTTPStatus, body: bytes, kind: str = TEXT) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -252,11 +248,8 @@ class RunsCollector(Collector):
             observer = self._observe()
             choice = choose(self._runs.folder(), observer, recent_s=self._recent_s, max_runs=self._max_runs)
             metrics = self._metrics_of(choice.shown, observer)
-            found = [
-                *families(metrics),
-                *self._about_the_folder(choice),
-                *self._about_the_scrape(self._clock() - began),
-            ]
+            found = [*families(metrics), *self._about_the_folder(choice)]
+            found += self._about_the_scrape(self._clock() - began)
         yield from found
 
     def _metrics_of(self, paths: Sequence[Path], observer: Observer) -> list[RunMetrics]:
@@ -284,18 +277,14 @@ class RunsCollector(Collector):
         hidden = "Runs that run or ended lately, and are not shown because there are too many."
         yield GaugeMetricFamily("flightlog_runs_hidden", hidden, value=choice.hidden)
         if self._runs.is_remote:
-            yield GaugeMetricFamily(
-                "flightlog_remote_problems",
-                "What is wrong with the address of the runs: with any, figures are of copies from before.",
-                value=len(self._runs.notes),
-            )
+            what = "What is wrong with the address of the runs: with any, figures are of copies from before."
+            yield GaugeMetricFamily("flightlog_remote_problems", what, value=len(self._runs.notes))
 
     def _about_the_scrape(self, took_s: float) -> Iterator[Metric]:
         self._scrapes += 1
         yield CounterMetricFamily("flightlog_scrapes", "Number of scrapes.", value=self._scrapes)
-        yield GaugeMetricFamily(
-            "flightlog_scrape_duration_seconds", "Time that reading the runs took.", value=took_s
-        )
+        took = "Time that reading the runs took."
+        yield GaugeMetricFamily("flightlog_scrape_duration_seconds", took, value=took_s)
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -312,17 +301,11 @@ class Choice(Struct, frozen=True, kw_only=True):
 def choose(folder: Path, observer: Observer, *, recent_s: float, max_runs: int) -> Choice:
     """The choice as of now; a folder that is missing has no runs."""
     runs = past_runs(folder, headlines=False, observer=observer)
-    wanted = [
-        run.entry
-        for run in runs
-        if run.entry.status == "running" or observer.now - _last_heard(run) <= recent_s
-    ]
-    shown = [entry.path for entry in sorted(wanted, key=lambda entry: entry.status != "running")]
-    return Choice(
-        shown=tuple(shown[:max_runs]),
-        hidden=len(shown[max_runs:]),
-        statuses=Counter(run.entry.status for run in runs),
-    )
+    recent = (one for one in runs if observer.now - _last_heard(one) <= recent_s)
+    shown = [one.entry.path for one in runs if one.entry.status == "running"]
+    shown += [one.entry.path for one in recent if one.entry.status != "running"]
+    statuses = Counter(one.entry.status for one in runs)
+    return Choice(shown=tuple(shown[:max_runs]), hidden=len(shown[max_runs:]), statuses=statuses)
 
 
 def _last_heard(run: PastRun) -> float:

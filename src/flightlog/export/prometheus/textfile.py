@@ -40,15 +40,9 @@ class TextfileExporter:
             if not options.follow or metrics.status != "running":
                 break
             self._sleep(PrometheusLimits.textfile_interval_s)
-        running = metrics.status == "running"
-        return Exported(
-            to=self.name,
-            where=str(output),
-            counts={"series": series},
-            notes=("the run is running: these are its metrics so far; --follow keeps them up to date",)
-            if running
-            else (),
-        )
+        note = "the run is running: these are its metrics so far; --follow keeps them up to date"
+        notes = (note,) if metrics.status == "running" else ()
+        return Exported(to=self.name, where=str(output), counts={"series": series}, notes=notes)
 
 
 class _OneRun(Collector):

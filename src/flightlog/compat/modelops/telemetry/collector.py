@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, ContextDecorator
 from dataclasses import dataclass, field
 from math import isfinite
-from types import TracebackType
 from typing import Any
 
 from flightlog.compat.limits import CompatLimits
@@ -35,9 +34,8 @@ class TelemetryCollector:
     def __init__(self, enabled: bool | None = None, *, environ: Mapping[str, str] | None = None) -> None:
         """`enabled=False` makes every span a no-op; the default is `MODELOPS_TELEMETRY_ENABLED`."""
         environ = os.environ if environ is None else environ
-        self.enabled = (
-            environ.get(SWITCH, "").strip().lower() not in OFF_WORDS if enabled is None else enabled
-        )
+        switched = environ.get(SWITCH, "").strip().lower() not in OFF_WORDS
+        self.enabled = switched if enabled is None else enabled
         self.spans: list[TelemetrySpan] = []
         self._open: dict[CollectedSpan, TelemetrySpan] = {}
         self._lock = threading.Lock()
@@ -157,9 +155,7 @@ class _SpanContext(ContextDecorator):
         self._made, self._in_run = self._collector.begin(self._name, self._tags)
         return self._made
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if self._made is not None:
             self._collector.end(self._made, self._in_run, error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ class Session:
                 self._telemetry._on_task_state_change(task, "CREATED")
                 self._telemetry._on_task_state_change(task, "SUBMITTED")
         if self._telemetry is not None:
-            for task in (task for group in by_backend.values() for task in group):
+            for task in chain(*by_backend.values()):
                 self._telemetry._on_task_state_change(task, "QUEUED")
         await asyncio.gather(
             *(self._exec_backends[name].submit_tasks(group) for name, group in by_backend.items())
@@ -127,15 +128,9 @@ class Session:
         from flightlog.compat.rhapsody.telemetry.manager import TelemetryManager
 
         self._resource_poll_interval = resource_poll_interval
-        telemetry = TelemetryManager(
-            session_id=self.uid,
-            checkpoint_interval=checkpoint_interval,
-            checkpoint_path=checkpoint_path,
-            span_processors=span_processors,
-            metric_readers=metric_readers,
-            resource=resource,
+        telemetry = self._telemetry = TelemetryManager(
+            self.uid, checkpoint_interval, checkpoint_path, span_processors, metric_readers, resource
         )
-        self._telemetry = telemetry
         self._state_manager._telemetry_observer = telemetry._on_task_state_change
         for backend in self.backends.values():
             self._attach_telemetry(backend)

@@ -248,10 +248,10 @@ def _run_here(call: Callable[[], Any], place: RunPlace | None, began: OnStart) -
 
 def pack_call(function: Callable[..., Any], args: Any, kwargs: Any, place: RunPlace | None, uid: str) -> Work:
     """A pickled call for another process; raises what pickling raises."""
-    where: dict[str, Any] = {"task": "task", "submitted": time.time(), "place": {}, "span_id": "0" * 16}
+    where: dict[str, Any] = {"task": "task", "submitted": time.time(), "span_id": "0" * 16}
     if place is not None:
-        where = {name: getattr(place, name) for name in ("task", "submitted", "span_id")}
-        where["place"] = place.carrier()
+        where = {name: getattr(place, name) for name in where}
+    where["place"] = {} if place is None else place.carrier()
     call = dumps((function, tuple(args), dict(kwargs)))
     return Work(task_id=uid, attempt=1, call=call, args={}, args_bytes=0, **where)
 
@@ -291,15 +291,12 @@ async def run_command(task: dict[str, Any], folder: str, began: Callable[[float]
     options = task.get("task_backend_specific_kwargs") or {}
     command = [task["executable"], *(task.get("arguments") or [])]
     with ExitStack() as files:
-        paths, streams = [], []
-        for kind in ("stdout", "stderr"):
-            if task.get("capture_stdio"):
-                paths.append(str(Path(folder) / f"{task['uid']}.{kind}"))
-                streams.append(files.enter_context(Path(paths[-1]).open("wb")))
-            else:
-                streams.append(asyncio.subprocess.PIPE)  # type: ignore[arg-type]
+        kinds = ("stdout", "stderr")
+        paths = [str(Path(folder) / f"{task['uid']}.{kind}") for kind in kinds if task.get("capture_stdio")]
+        opened: list[Any] = [files.enter_context(Path(path).open("wb")) for path in paths]
         where: dict[str, Any] = {name: options.get(name) for name in ("cwd", "env")}
-        where |= {"start_new_session": True, "stdout": streams[0], "stderr": streams[1]}
+        where |= zip(kinds, opened or [asyncio.subprocess.PIPE] * 2, strict=True)
+        where["start_new_session"] = True
         started_at, began_ns = time.time(), time.monotonic_ns()
         if options.get("shell", False):
             process = await asyncio.create_subprocess_shell(" ".join(command), **where)

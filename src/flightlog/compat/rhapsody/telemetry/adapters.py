@@ -8,7 +8,7 @@ import socket
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from flightlog.compat.rhapsody.telemetry.events import ResourceUpdate, make_event
 from flightlog.events import ResourceSample
@@ -78,14 +78,13 @@ class ConcurrentTelemetryAdapter(TelemetryAdapter):
         assert self._manager is not None
         busy = {one.gpu_index: one.gpu_percent for one in gpus if one.gpu_percent is not None}
         for one in node:
+            rates = {name: getattr(one, f"{name}_per_s") for name in _MOVED if one.interval_s is not None}
             used: dict[str, Any] = {
                 "cpu_percent": one.cpu_percent,
                 "memory_percent": percent(one.memory_used_bytes, one.memory_total_bytes),
                 "gpu_percent": max(busy.values(), default=None),
+                **{name: rate * one.interval_s for name, rate in rates.items() if rate is not None},
             }
-            for name in _MOVED:
-                rate = getattr(one, f"{name}_per_s")
-                used[name] = None if rate is None or one.interval_s is None else rate * one.interval_s
             self._manager.emit(make_event(ResourceUpdate, **self._about, **used))
         for gpu, share in busy.items():
             self._manager.emit(make_event(ResourceUpdate, **self._about, gpu_percent=share, gpu_id=gpu))
@@ -125,12 +124,10 @@ class DaskTelemetryAdapter(TelemetryAdapter):
 
     async def _workers(self) -> Mapping[str, Any]:
         """All workers, from the scheduler: an asynchronous client may not know them."""
-        known: Mapping[str, Any] = self._client.scheduler_info().get("workers", {})
-        if known or not getattr(self._client, "asynchronous", False):
-            return known
-        found = await self._client.scheduler.identity()
-        workers: Mapping[str, Any] = found.get("workers", {})
-        return workers
+        found: Mapping[str, Any] = self._client.scheduler_info()
+        if not found.get("workers") and getattr(self._client, "asynchronous", False):
+            found = await self._client.scheduler.identity()
+        return cast("Mapping[str, Any]", found.get("workers", {}))
 
     def _emit_sample(self, address: str, worker: Mapping[str, Any]) -> None:
         assert self._manager is not None
@@ -161,8 +158,7 @@ class DaskTelemetryAdapter(TelemetryAdapter):
         if metrics.get("read_bytes") is None or metrics.get("write_bytes") is None:
             return None, None
         now = (float(metrics["read_bytes"]), float(metrics["write_bytes"]))
-        before = self._before.get(address)
-        self._before[address] = now
-        return (
-            (None, None) if before is None else (max(0.0, now[0] - before[0]), max(0.0, now[1] - before[1]))
-        )
+        before, self._before[address] = self._before.get(address), now
+        if before is None:
+            return None, None
+        return max(0.0, now[0] - before[0]), max(0.0, now[1] - before[1])

@@ -10,7 +10,23 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+__all__ = [
+    "BaseEvent",
+    "ResourceUpdate",
+    "SessionEnded",
+    "SessionStarted",
+    "TaskCanceled",
+    "TaskCompleted",
+    "TaskCreated",
+    "TaskFailed",
+    "TaskQueued",
+    "TaskStarted",
+    "TaskSubmitted",
+    "define_event",
+    "make_event",
+]
 
 E = TypeVar("E")
 
@@ -130,8 +146,7 @@ class ResourceUpdate(BaseEvent):
     resource_scope: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        scope = "per_node" if self.gpu_id is None else "per_gpu"
-        object.__setattr__(self, "resource_scope", scope)
+        object.__setattr__(self, "resource_scope", "per_node" if self.gpu_id is None else "per_gpu")
 
 
 def time_of(event: BaseEvent) -> float:
@@ -163,37 +178,24 @@ def define_event(name: str, **fields: Any) -> type[Any]:
     taken = sorted(_FIELDS & fields.keys())
     if taken:
         raise ValueError(f"define_event: fields {taken} shadow core BaseEvent fields, which all events have")
-    declared: list[Any] = []
-    for field_name, said in fields.items():
-        kind, default = said if isinstance(said, tuple) else (said, _EMPTY.get(said))
-        declared.append((field_name, kind, field(default=default)))
+    typed = {
+        one: said if isinstance(said, tuple) else (said, _EMPTY.get(said)) for one, said in fields.items()
+    }
+    declared: list[Any] = [(one, kind, field(default=default)) for one, (kind, default) in typed.items()]
     declared.append(("event_type", str, field(default=name, init=False)))
     return dataclasses.make_dataclass(name, declared, bases=(BaseEvent,), frozen=True)
 
 
 def make_event(cls: type[E], *, session_id: str, backend: str, **kwargs: Any) -> E:
     """Make an event with a new id, emitted now; `event_time` is now, unless given."""
-    now = time.time()
-    made: Any = cls
-    event: E = made(
-        event_id=f"{random.getrandbits(128):032x}",
-        event_time=kwargs.pop("event_time", now),
-        emit_time=now,
-        session_id=session_id,
-        backend=backend,
-        **kwargs,
-    )
-    return event
+    now, made = time.time(), cast(Any, cls)
+    common = {"event_id": f"{random.getrandbits(128):032x}", "event_time": now, "emit_time": now}
+    return cast(E, made(**{**common, "session_id": session_id, "backend": backend, **kwargs}))
 
 
 _ENDS: dict[str, type[BaseEvent]] = {"DONE": TaskCompleted, "FAILED": TaskFailed, "CANCELED": TaskCanceled}
-_KINDS: dict[str, type[BaseEvent]] = {
-    "CREATED": TaskCreated,
-    "SUBMITTED": TaskSubmitted,
-    "QUEUED": TaskQueued,
-    "RUNNING": TaskStarted,
-    **_ENDS,
-}
+_BEFORE = {"CREATED": TaskCreated, "SUBMITTED": TaskSubmitted, "QUEUED": TaskQueued, "RUNNING": TaskStarted}
+_KINDS: dict[str, type[BaseEvent]] = {**_BEFORE, **_ENDS}
 
 
 def task_event(
@@ -204,8 +206,7 @@ def task_event(
     Times are as the backend measured them, or else now. A task that ends and whose start, `began`, is not
     known has `incomplete_lifecycle`, and no duration.
     """
-    kind = _KINDS.get(state)
-    if kind is None:
+    if state not in _KINDS:
         return None
     at = time.time()
     attributes: dict[str, Any] = {"executable": _executable(task), "task_type": task.get("task_type", "")}
@@ -224,7 +225,7 @@ def task_event(
         if began is None:
             attributes["incomplete_lifecycle"], more["duration_seconds"] = True, 0.0
     return make_event(
-        kind,
+        _KINDS[state],
         session_id=session_id,
         backend=task.get("backend") or "",
         task_id=task["uid"],
@@ -254,10 +255,7 @@ def _executable(task: Mapping[str, Any]) -> str:
     function = task.get("function") or task.get("func")
     if function is not None:
         return str(getattr(function, "__name__", function))
-    for name in ("executable", "model", "model_name"):
-        if task.get(name):
-            return str(task[name])
-    return ""
+    return str(next(filter(None, map(task.get, ("executable", "model", "model_name"))), ""))
 
 
 def _error_type(error: object, exit_code: object) -> str:

@@ -16,7 +16,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,29 +25,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from flightlog import events as recorded
 from flightlog.compat.limits import CompatLimits
 from flightlog.compat.rhapsody.backends.base import MEASURED, RunPlace
-from flightlog.compat.rhapsody.telemetry.dispatch import (
-    ENDS,
-    CheckpointFile,
-    Dispatch,
-    QueuedEvent,
-    SessionCounts,
-    Subscribers,
-    TaskRecord,
-    on_own_thread,
-    task_span,
-)
-from flightlog.compat.rhapsody.telemetry.events import (
-    BaseEvent,
-    ResourceUpdate,
-    SessionEnded,
-    SessionStarted,
-    TaskCanceled,
-    arguments,
-    duration_of,
-    make_event,
-    task_event,
-    time_of,
-)
+from flightlog.compat.rhapsody.telemetry import dispatch, events
+from flightlog.compat.rhapsody.telemetry.dispatch import ENDS, QueuedEvent, TaskRecord
+from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, time_of
 from flightlog.core.errors import MissingExtra
 from flightlog.record.recording import NoopRun, Recording, record
 from flightlog.record.run import LiveRun
@@ -83,18 +64,17 @@ class TelemetryManager:
         self._running = False
         self._start_time = self._duration = 0.0
         self._queue: SimpleQueue[QueuedEvent | None] = SimpleQueue()
-        self._counts = SessionCounts()
+        self._counts = dispatch.SessionCounts()
         self._tasks: dict[str, TaskRecord] = {}
         self._ended_tasks: OrderedDict[str, TaskRecord] = OrderedDict()
         self._backends: dict[str, Any] = {}
         self._adapters: list[TelemetryAdapter] = []
-        self._subscribers = Subscribers()
+        self._subscribers = dispatch.Subscribers()
         self._enrichers: list[Callable[[BaseEvent], dict[str, Any]]] = []
         self._otel: Providers | None = None
         self._record: RunRecord | None = None
-        self._checkpoint_file: CheckpointFile | None = None
         self._error: BaseException | None = None
-        self._dispatch: Dispatch | None = None
+        self._dispatch: dispatch.Dispatch | None = None
         self._thread: threading.Thread | None = None
         self._pid = 0
 
@@ -118,16 +98,20 @@ class TelemetryManager:
         """Start. Raises `MissingExtra` without OpenTelemetry, and what an adapter raises; then nothing has
         started.
         """
-        providers = _otel_providers()
+        try:
+            from flightlog.compat.rhapsody.telemetry.otel import Providers
+        except ImportError as error:
+            raise MissingExtra(
+                "telemetry needs OpenTelemetry's SDK: pip install 'flightlog[otel]'"
+            ) from error
         self._record = RunRecord(self._session_id, self._tasks)
         self._pid, self._start_time = os.getpid(), time.time()
         begun: list[TelemetryAdapter] = []
         try:
-            self._checkpoint_file = self._open_file()
-            self._dispatch = Dispatch(
-                self._queue, self._counts, self._subscribers, self._checkpoint_file, self._checkpoint_interval
+            self._dispatch = dispatch.Dispatch(
+                self._queue, self._counts, self._subscribers, self._open_file(), self._checkpoint_interval
             )
-            self._otel = providers(
+            self._otel = Providers(
                 session_id=self._session_id,
                 started_at=self._start_time,
                 run=self._record.run,
@@ -138,7 +122,7 @@ class TelemetryManager:
             )
             self._running = True
             about = {"recorder": "flightlog", "run": self.run_path and self.run_path.name}
-            self._emit_own(SessionStarted, attributes=about)
+            self._emit_own(events.SessionStarted, attributes=about)
             for adapter in self._adapters:
                 adapter.start()
                 begun.append(adapter)
@@ -151,9 +135,8 @@ class TelemetryManager:
         for backend in self._backends.values():
             self._give_place(backend)
         self._subscribers.begin(asyncio.get_running_loop())
-        self._thread = threading.Thread(
-            target=self._dispatch.run, args=(self._otel,), name="telemetry", daemon=True
-        )
+        run = partial(self._dispatch.run, self._otel)
+        self._thread = threading.Thread(target=run, name="telemetry", daemon=True)
         self._thread.start()
         atexit.register(self._finish_at_exit)
         self._otel.enter()
@@ -175,10 +158,9 @@ class TelemetryManager:
                 log.exception("%s could not be stopped", type(adapter).__name__)
         self._cancel_unfinished()
         self._duration = time.time() - self._start_time
-        self._emit_own(SessionEnded, duration_seconds=self._duration)
-        await on_own_thread(self._end_dispatch().join)
+        self._emit_own(events.SessionEnded, duration_seconds=self._duration)
+        await dispatch.on_own_thread(self._end_dispatch().join)
         atexit.unregister(self._finish_at_exit)
-        self._checkpoint_file = None
         await self._subscribers.finish()
         assert self._record is not None
         assert self._otel is not None
@@ -210,27 +192,21 @@ class TelemetryManager:
         """Use what a backend measures, and sample its machines where there is an adapter; before or after
         `start`.
         """
-        from flightlog.compat.rhapsody.backends.execution import (
-            ConcurrentExecutionBackend,
-            DaskExecutionBackend,
-        )
-        from flightlog.compat.rhapsody.telemetry.adapters import (
-            ConcurrentTelemetryAdapter,
-            DaskTelemetryAdapter,
-        )
+        from flightlog.compat.rhapsody.backends import execution
+        from flightlog.compat.rhapsody.telemetry import adapters
 
         self._backends[backend_name] = backend
         about: dict[str, Any] = {"session_id": session_id, "backend_name": backend_name, "interval": interval}
         adapter: TelemetryAdapter | None = None
-        if isinstance(backend, ConcurrentExecutionBackend):
-            adapter = ConcurrentTelemetryAdapter(**about)
-        elif isinstance(backend, DaskExecutionBackend) and backend._client is not None:
-            adapter = DaskTelemetryAdapter(backend._client, **about)
-        if adapter is not None:
-            self.register_adapter(adapter)
+        if isinstance(backend, execution.ConcurrentExecutionBackend):
+            adapter = adapters.ConcurrentTelemetryAdapter(**about)
+        elif isinstance(backend, execution.DaskExecutionBackend) and backend._client is not None:
+            adapter = adapters.DaskTelemetryAdapter(backend._client, **about)
         if self._running:
             self._give_place(backend)
-            if adapter is not None:
+        if adapter is not None:
+            self.register_adapter(adapter)
+            if self._running:
                 adapter.start()
 
     def register_span_enricher(self, func: Callable[[BaseEvent], dict[str, Any]]) -> None:
@@ -245,10 +221,7 @@ class TelemetryManager:
     @contextmanager
     def span_scope(self, name: str, attributes: Mapping[str, Any] | None = None) -> Iterator[None]:
         """A span around the block; tasks created in it are its children. Nothing before the start."""
-        if self._otel is None:
-            yield
-            return
-        with self._otel.scope(name, attributes or {}):
+        with nullcontext() if self._otel is None else self._otel.scope(name, attributes or {}):
             yield
 
     def read_metrics(self) -> Any:
@@ -276,21 +249,14 @@ class TelemetryManager:
     def summary(self) -> dict[str, Any]:
         """Counts and durations of tasks, and the latest samples of nodes."""
         counts = self._counts
-        durations = {}
-        if counts.timed:
-            total_s = counts.total_s
-            shown = {
-                "total": total_s,
-                "mean": total_s / counts.timed,
-                "min": counts.least_s,
-                "max": counts.most_s,
-            }
-            durations = {f"{name}_seconds": round(value, 6) for name, value in shown.items()}
+        mean_s = counts.total_s / max(1, counts.timed)
+        seconds = {"total": counts.total_s, "mean": mean_s, "min": counts.least_s, "max": counts.most_s}
+        durations = {f"{name}_seconds": round(value, 6) for name, value in seconds.items()}
         return {
             "session_id": self._session_id,
             "duration_seconds": self.session_duration(),
             "tasks": self.task_count(),
-            "duration": durations,
+            "duration": durations if counts.timed else {},
             "resources": counts.nodes(),
         }
 
@@ -301,13 +267,12 @@ class TelemetryManager:
 
     def task_spans(self) -> list[dict[str, Any]]:
         """One dict per task that has ended; `duration_seconds` is execution, without waiting."""
-        return [task_span(span) for span in self.read_traces() if span.name == "task"]
+        return [dispatch.task_span(span) for span in self.read_traces() if span.name == "task"]
 
     def session_duration(self) -> float:
         """Seconds from the start to the end, or to now; 0.0 before the start."""
-        if self._duration or not self._start_time:
-            return round(self._duration, 6)
-        return round(time.time() - self._start_time, 6)
+        lasts = self._start_time and not self._duration
+        return round(time.time() - self._start_time if lasts else self._duration, 6)
 
     def _on_task_state_change(self, task: dict[str, Any], state: str) -> None:
         """A task of the session has entered this state, or is CREATED, SUBMITTED or QUEUED there."""
@@ -317,14 +282,16 @@ class TelemetryManager:
         facts = {name: task.get(name) for name in ("exception", "exit_code", "stderr")}
         facts |= getattr(backend, "measured", {}).get(uid, {})
         if state == "SUBMITTED":
-            facts["args"] = arguments(task)
+            facts["args"] = events.arguments(task)
         known = self._tasks.get(uid)
-        event = task_event(self._session_id, task, state, facts, None if known is None else known.started_at)
+        event = events.task_event(
+            self._session_id, task, state, facts, None if known is None else known.started_at
+        )
         if event is not None:
             self._emit(event, facts)
 
     def _emit_own(self, kind: type[BaseEvent], backend: str = "rhapsody", **fields: Any) -> None:
-        self.emit(make_event(kind, session_id=self._session_id, backend=backend, **fields))
+        self.emit(events.make_event(kind, session_id=self._session_id, backend=backend, **fields))
 
     def _emit(self, event: BaseEvent, facts: dict[str, Any]) -> None:
         if not self._running or self._otel is None or self._record is None:
@@ -366,8 +333,10 @@ class TelemetryManager:
             attributes: dict[str, Any] = {"reason": "telemetry ended before the task did"}
             if began is None:
                 attributes["incomplete_lifecycle"] = True
-            lasted = {"duration_seconds": 0.0 if began is None else max(0.0, now - began)}
-            self._emit_own(TaskCanceled, task.backend, task_id=task_id, attributes=attributes, **lasted)
+            lasted = {"duration_seconds": max(0.0, now - (began or now))}
+            self._emit_own(
+                events.TaskCanceled, task.backend, task_id=task_id, attributes=attributes, **lasted
+            )
 
     def _end_dispatch(self) -> threading.Thread:
         """Take no more events; the thread ends when all are processed."""
@@ -385,11 +354,11 @@ class TelemetryManager:
         if hasattr(backend, "place_of") and self._record is not None:
             backend.place_of = self._record.place_of
 
-    def _open_file(self) -> CheckpointFile | None:
+    def _open_file(self) -> dispatch.CheckpointFile | None:
         if self._checkpoint_path is None:
             return None
         try:
-            return CheckpointFile(self._checkpoint_path, self._session_id, self._start_time)
+            return dispatch.CheckpointFile(self._checkpoint_path, self._session_id, self._start_time)
         except OSError as error:
             log.warning("there will be no checkpoint file in %s: %s", self._checkpoint_path, error)
             return None
@@ -424,14 +393,6 @@ class TelemetrySubscriber:
     def subscribe(self, callback: Callable[[BaseEvent], Any]) -> None:
         """As `TelemetryManager.subscribe`."""
         self._manager.subscribe(callback)
-
-
-def _otel_providers() -> type[Providers]:
-    try:
-        from flightlog.compat.rhapsody.telemetry.otel import Providers
-    except ImportError as error:
-        raise MissingExtra("telemetry needs OpenTelemetry's SDK: pip install 'flightlog[otel]'") from error
-    return Providers
 
 
 _OF_SESSIONS = frozenset({"SessionStarted", "SessionEnded"})
@@ -517,7 +478,7 @@ class RunRecord:
     ) -> None:
         ended: dict[str, Any] = {
             "args": task.args,
-            "duration_s": duration_of(event),
+            "duration_s": events.duration_of(event),
             "queue_s": task.queue_s,
             "worker": None,
             **common,
@@ -528,12 +489,12 @@ class RunRecord:
         elif event.event_type == "TaskCanceled":
             run.emit(recorded.TaskCancelled(reason=event.attributes.get("reason"), **ended))
         else:
-            about = {name: common[name] for name in ("task", "task_id", "span_id")}
-            run.emit(recorded.TaskFailed(**ended, **self._failure(run, event, about, facts)))
+            run.emit(recorded.TaskFailed(**ended, **self._failure(run, event, common, facts)))
 
     def _failure(
-        self, run: LiveRun, event: Any, about: dict[str, Any], facts: dict[str, Any]
+        self, run: LiveRun, event: Any, common: dict[str, Any], facts: dict[str, Any]
     ) -> dict[str, Any]:
+        about: dict[str, Any] = {name: common[name] for name in ("task", "task_id", "span_id")}
         about |= {"attempt": 1, "worker": facts.get("worker")}
         error, code = facts.get("exception"), facts.get("exit_code")
         if isinstance(error, BaseException):
@@ -557,22 +518,21 @@ class RunRecord:
         return {**failed, "error_message": message}
 
     def _note_custom(self, run: LiveRun, event: BaseEvent) -> None:
-        own = {one.name: getattr(event, one.name) for one in dataclasses.fields(event)}
-        fields = {name: value for name, value in own.items() if name not in _BASE}
+        fields = {text_of(name): value for name, value in event.attributes.items()}
+        own = (one.name for one in dataclasses.fields(event))
+        fields |= {name: getattr(event, name) for name in own if name not in _BASE}
         if event.task_id is not None:
             fields["task_id"] = event.task_id
-        said = {text_of(name): value for name, value in event.attributes.items()}
-        run.event(event.event_type, **{**said, **fields})
+        run.event(event.event_type, **fields)
 
     def _note_sample(self, run: LiveRun, event: ResourceUpdate, when: str) -> None:
         """Record a sample of another machine or a worker; this machine is sampled by the run itself."""
         worker = event.attributes.get("worker")
         if worker is None and event.node_id in {None, socket.gethostname()}:
             return
-        scope: Literal["gpu", "worker", "node"] = "node" if worker is None else "worker"
         sample = recorded.ResourceSample(
             timestamp=when,
-            scope="gpu" if event.gpu_id is not None else scope,
+            scope="gpu" if event.gpu_id is not None else "node" if worker is None else "worker",
             host=event.node_id,
             worker=None if worker is None else text_of(worker),
             cpu_percent=event.cpu_percent,

@@ -57,8 +57,7 @@ class Providers:
         resource: Any | None = None,
     ) -> None:
         self._run = run
-        about = {"service.name": "rhapsody", "session_id": session_id}
-        self.resource = resource or Resource.create(about)
+        self.resource = resource or Resource.create({"service.name": "rhapsody", "session_id": session_id})
         self._reader = InMemoryMetricReader()
         self._meters = MeterProvider(metric_readers=[self._reader, *metric_readers], resource=self.resource)
         instrument(self._meters.get_meter("rhapsody"), counts)
@@ -68,17 +67,16 @@ class Providers:
         for processor in (self.ended, *span_processors):
             self._tracers.add_span_processor(processor)
         self._tracer = self._tracers.get_tracer("rhapsody")
-        if run is not None:
-            self._given.give(int(run.info.span_id, 16), int(run.info.trace_id, 16))
+        run_ids = None if run is None else (int(run.info.trace_id, 16), int(run.info.span_id, 16))
+        if run_ids is not None:
+            self._given.give(run_ids[1], run_ids[0])
         what = {"session_id": session_id, "backend": "rhapsody"}
         self.session: Any = self._tracer.start_span(
             "session", context=context.Context(), attributes=what, start_time=nanoseconds(started_at)
         )
         self._ids = self.session.get_span_context()
-        if not self._ids.is_valid and run is not None:  # OpenTelemetry is switched off; the run is not
-            self._ids = trace.SpanContext(
-                int(run.info.trace_id, 16), int(run.info.span_id, 16), is_remote=False
-            )
+        if not self._ids.is_valid and run_ids is not None:  # OpenTelemetry is switched off; the run is not
+            self._ids = trace.SpanContext(*run_ids, is_remote=False)
         self._enrichers = enrichers
         self._open: dict[str, Any] = {}
         """Spans of tasks that have not ended, by task."""
@@ -165,7 +163,7 @@ class Providers:
         attributes = {**whose, **_what_runs(event)}
         for enricher in self._enrichers if enrich else ():
             try:
-                attributes.update(enricher(event))
+                attributes |= enricher(event)
             except Exception:
                 log.debug("a span enricher failed", exc_info=True)
         self._given.give(task.span_id)
@@ -250,17 +248,13 @@ def instrument(meter: Any, counts: SessionCounts) -> None:
 
     for what in COUNTED.values():
         meter.create_observable_counter(f"tasks_{what}", [ask(what)], description=f"Tasks {what}")
-    meter.create_observable_up_down_counter(
-        "tasks_running", [ask("running")], description="Tasks that run now"
-    )
-    duration = meter.create_histogram(
-        "task_duration_seconds", unit="s", description="Execution of a task, without its waiting"
-    )
-    counts.record = duration.record
-    for name, what in (("cpu", "cpu_percent"), ("memory", "memory_percent"), ("gpu", "gpu_percent")):
-        meter.create_observable_gauge(
-            f"node_{name}_utilization", [ask(what)], unit="%", description=f"How busy a node's {name} is"
-        )
+    now = "Tasks that run now"
+    meter.create_observable_up_down_counter("tasks_running", [ask("running")], description=now)
+    execution = "Execution of a task, without its waiting"
+    counts.record = meter.create_histogram("task_duration_seconds", unit="s", description=execution).record
+    for name in ("cpu", "memory", "gpu"):
+        asked, what = [ask(f"{name}_percent")], f"How busy a node's {name} is"
+        meter.create_observable_gauge(f"node_{name}_utilization", asked, unit="%", description=what)
 
 
 def current_span_of(session: Any) -> Any | None:

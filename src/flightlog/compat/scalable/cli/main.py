@@ -53,11 +53,8 @@ def _warn_of_scalable_run(words: Sequence[str]) -> None:
     try:
         named = [folder / word.removeprefix("--run-id=") for word in words if "run-" in word]
         runs = named or sorted(folder.glob("run-*"))[-1:]
-        found = [
-            run
-            for run in runs
-            if SCALABLE_FIELD in (run / "run.json").read_bytes()[: CompatLimits.run_document_head_bytes]
-        ]
+        most = CompatLimits.run_document_head_bytes
+        found = [run for run in runs if SCALABLE_FIELD in (run / "run.json").read_bytes()[:most]]
     except (OSError, ValueError):  # no such folder or run: the command says so
         return
     if found and words[0] in READING:

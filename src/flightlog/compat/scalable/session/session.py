@@ -7,17 +7,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from flightlog.compat.scalable import manifest as scalable_manifest
 from flightlog.compat.scalable.client import ScalableClient
-from flightlog.compat.scalable.manifest import (
-    AUTO,
-    EnvironmentVariables,
-    Translation,
-    load_scalable,
-    translated_variables,
-)
+from flightlog.compat.scalable.manifest import AUTO, EnvironmentVariables, Translation
 from flightlog.core.errors import UsageError
 from flightlog.record.run import LiveRun
 from flightlog.session.manifest import Manifest, parse_manifest
@@ -50,8 +44,8 @@ class ScalableSession(RunAccess):
         environ = os.environ if environ is None else environ
         self._translation = Translation()
         if not isinstance(manifest, Manifest):
-            manifest, self._translation = load_scalable(manifest, environ)
-        added = translated_variables(environ)
+            manifest, self._translation = scalable_manifest.load_scalable(manifest, environ)
+        added = scalable_manifest.translated_variables(environ)
         self._environ = {**environ, **added}
         wanted = None if target == AUTO else target
         named = wanted or self._environ.get("FLIGHTLOG_TARGET", "").strip()
@@ -62,20 +56,16 @@ class ScalableSession(RunAccess):
                 "its `address`"
             )
         if not named and self._translation.unsupported and not self._translation.here:
+            names = ", ".join(self._translation.unsupported)
             raise UsageError(
-                f"none of the targets of {manifest.name} has an engine here: "
-                f"{', '.join(self._translation.unsupported)}; "
+                f"none of the targets of {manifest.name} has an engine here: {names}; "
                 "name `local` to run on this machine"
             )
         if "FLIGHTLOG_RUNS_DIR" in added:
             options.setdefault("runs_dir", added["FLIGHTLOG_RUNS_DIR"])
         self.manifest = manifest
-        self._session = Session(
-            manifest,
-            target=wanted or _default_target(manifest, self._environ),
-            environ=self._environ,
-            **options,
-        )
+        wanted = wanted or _default_target(manifest, self._environ)
+        self._session = Session(manifest, target=wanted, environ=self._environ, **options)
         self._variables = EnvironmentVariables()
         self._client: ScalableClient | None = None
 
@@ -134,13 +124,10 @@ class ScalableSession(RunAccess):
                 f"plan target {plan.target_name!r} does not match session target {self.target_name!r}"
             )
         if self._client is None:
+            ours, name = f"targets.{self.target_name}.", self.manifest.name
             for each in self._translation.ignored:
-                if not each.path.startswith("targets.") or f"{each.path}.".startswith(
-                    f"targets.{self.target_name}."
-                ):
-                    log.warning(
-                        "%s:%d: %s is left out: %s", self.manifest.name, each.line, each.path, each.why
-                    )
+                if not each.path.startswith("targets.") or f"{each.path}.".startswith(ours):
+                    log.warning("%s:%d: %s is left out: %s", name, each.line, each.path, each.why)
             self._variables.put()
             try:
                 self._session.start()
@@ -202,9 +189,7 @@ class ScalableSession(RunAccess):
     def __enter__(self) -> ScalableClient:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.close(error)
 
 

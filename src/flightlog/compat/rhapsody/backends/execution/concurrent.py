@@ -10,15 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from flightlog.compat.rhapsody.backends.base import (
-    StandardBackend,
-    failed,
-    pack_call,
-    run_command,
-    run_here,
-    run_packed,
-    unpack_outcome,
-)
+from flightlog.compat.rhapsody.backends import base
+from flightlog.compat.rhapsody.backends.base import StandardBackend, failed
 from flightlog.compat.rhapsody.backends.constants import BackendMainStates
 
 
@@ -50,13 +43,11 @@ class ConcurrentExecutionBackend(StandardBackend):
 
     async def submit_tasks(self, tasks: list[dict[str, Any]]) -> list[asyncio.Task[None]]:
         """Start tasks; returns the asyncio tasks that run them."""
-        begun = []
         for task in tasks:
             self._take(task)
             future = asyncio.create_task(self._handle_task(task), name=f"task {task['uid']}")
             self._futures[task["uid"]] = future
-            begun.append(future)
-        return begun
+        return [self._futures[task["uid"]] for task in tasks]
 
     async def _cancel(self, uid: str) -> bool:
         return uid in self._futures and self._futures[uid].cancel()
@@ -80,9 +71,8 @@ class ConcurrentExecutionBackend(StandardBackend):
 
     async def _execute_task(self, task: dict[str, Any]) -> tuple[dict[str, Any], str]:
         try:
-            if task.get("function"):
-                return await self._execute_function(task)
-            return await self._execute_command(task)
+            execute = self._execute_function if task.get("function") else self._execute_command
+            return await execute(task)
         except Exception as error:  # noqa: BLE001 - a command that is not there, what cannot be pickled
             task.update(failed(error), return_value=None)
             return task, "FAILED"
@@ -93,10 +83,10 @@ class ConcurrentExecutionBackend(StandardBackend):
         loop = asyncio.get_running_loop()
         place = self._place(uid)
         if isinstance(self.executor, ProcessPoolExecutor):
-            work = pack_call(function, args, kwargs, place, uid)
-            future = self.executor.submit(run_packed, work)
+            work = base.pack_call(function, args, kwargs, place, uid)
+            future = self.executor.submit(base.run_packed, work)
             self._began(task, time.time(), recorded=place is not None)
-            called = unpack_outcome(await _finished(future))
+            called = base.unpack_outcome(await _finished(future))
         else:
 
             def began(started_at: float, worker: str | None) -> None:
@@ -104,7 +94,7 @@ class ConcurrentExecutionBackend(StandardBackend):
                     loop.call_soon_threadsafe(partial(self._began, task, started_at, worker=worker))
 
             call = partial(function, *args, **kwargs)
-            called = await _finished(self.executor.submit(run_here, call, place, began))
+            called = await _finished(self.executor.submit(base.run_here, call, place, began))
         self.measured.setdefault(uid, {}).update(called.facts)
         if called.error is not None:
             task.update(failed(called.error), return_value=None)
@@ -113,7 +103,7 @@ class ConcurrentExecutionBackend(StandardBackend):
         return task, "DONE"
 
     async def _execute_command(self, task: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        found = await run_command(task, self._work_dir, lambda at: self._began(task, at))
+        found = await base.run_command(task, self._work_dir, lambda at: self._began(task, at))
         self.measured.setdefault(task["uid"], {}).update(found.pop("measured"))
         task.update(found)
         return task, "DONE" if task["exit_code"] == 0 else "FAILED"

@@ -9,14 +9,8 @@ import time
 from typing import Any, Self
 
 from flightlog.compat.rhapsody.api.errors import BackendError
-from flightlog.compat.rhapsody.backends.base import (
-    StandardBackend,
-    failed,
-    pack_call,
-    run_command,
-    run_packed,
-    unpack_outcome,
-)
+from flightlog.compat.rhapsody.backends import base
+from flightlog.compat.rhapsody.backends.base import StandardBackend, failed
 from flightlog.compat.rhapsody.backends.constants import BackendMainStates
 from flightlog.core.errors import MissingExtra
 from flightlog.engines.contract import Outcome, Work
@@ -51,15 +45,9 @@ class DaskExecutionBackend(StandardBackend):
         self._topic = f"flightlog-rhapsody-{id(self):x}-{time.time_ns():x}"
 
     @classmethod
-    async def create(
-        cls,
-        resources: dict[str, Any] | None = None,
-        name: str = "dask",
-        cluster: Any | None = None,
-        client: Any | None = None,
-    ) -> DaskExecutionBackend:
-        """Create a backend that is ready for use."""
-        return await cls(resources, name, cluster, client)
+    async def create(cls, *args: Any, **options: Any) -> DaskExecutionBackend:
+        """Create a backend that is ready for use; takes the arguments of the class."""
+        return await cls(*args, **options)
 
     @staticmethod
     def is_available() -> bool:
@@ -76,9 +64,8 @@ class DaskExecutionBackend(StandardBackend):
         if self._client is None or self._client.status != "running":
             found = getattr(self._client, "status", None)
             raise BackendError(self.name, f"Dask client is not usable (status={found!r})")
-        for task in tasks:
-            if not task.get("function") and not task.get("executable"):
-                raise ValueError("Task must specify either 'function' or 'executable'")
+        if not all(task.get("function") or task.get("executable") for task in tasks):
+            raise ValueError("Task must specify either 'function' or 'executable'")
         for task in tasks:
             self._take(task)
             try:
@@ -88,9 +75,8 @@ class DaskExecutionBackend(StandardBackend):
                 self._ended(task, "FAILED", failed(error))
                 continue
             self._futures[task["uid"]] = future
-            self._waiting[task["uid"]] = asyncio.create_task(
-                self._follow(task, future), name=f"task {task['uid']}"
-            )
+            waiting = asyncio.create_task(self._follow(task, future), name=f"task {task['uid']}")
+            self._waiting[task["uid"]] = waiting
 
     async def cancel_task(self, uid: str) -> bool:
         """As for all backends, once it was awaited."""
@@ -122,21 +108,17 @@ class DaskExecutionBackend(StandardBackend):
     async def _async_init(self) -> Self:
         if self._initialized:
             return self
-        from distributed import Client
+        import distributed
 
-        connect: Any = Client
-
-        if self._given is not None:
-            if not getattr(self._given, "asynchronous", False):
-                raise ValueError(
-                    "DaskExecutionBackend requires a Client that was created with asynchronous=True, "
-                    f"and was given one with asynchronous={getattr(self._given, 'asynchronous', None)!r}"
-                )
-            self._client = self._given
-        elif self._cluster is not None:
-            self._client = await connect(self._cluster, asynchronous=True, **self._resources)
-        else:
-            self._client = await connect(asynchronous=True, **self._resources)
+        connect: Any = distributed.Client
+        how = getattr(self._given, "asynchronous", None)
+        if self._given is not None and not how:
+            raise ValueError(
+                "DaskExecutionBackend requires a Client that was created with asynchronous=True, "
+                f"and was given one with asynchronous={how!r}"
+            )
+        cluster = () if self._cluster is None else (self._cluster,)
+        self._client = self._given or await connect(*cluster, asynchronous=True, **self._resources)
         subscribed = self._client.subscribe_topic(self._topic, self._hear)
         if inspect.isawaitable(subscribed):
             await subscribed
@@ -149,17 +131,17 @@ class DaskExecutionBackend(StandardBackend):
         if task.get("executable"):
             for name in _COMMAND_OPTIONS:
                 options.pop(name, None)
-            work = pack_call(_run_command_there, (_command_of(task), self._work_dir), {}, place, task["uid"])
-        else:
-            work = pack_call(
-                task["function"], task.get("args") or (), task.get("kwargs") or {}, place, task["uid"]
+            work = base.pack_call(
+                _run_command_there, (_command_of(task), self._work_dir), {}, place, task["uid"]
             )
+        else:
+            args, kwargs = task.get("args") or (), task.get("kwargs") or {}
+            work = base.pack_call(task["function"], args, kwargs, place, task["uid"])
         wanted = options.get("resources") or {}
         if wanted and not await self._can_have(wanted):
             raise RuntimeError(
                 f"No worker can satisfy resources {wanted}. Workers must be started with matching "
-                "--resources "
-                'flags (e.g. dask worker <scheduler> --resources "GPU=1").'
+                '--resources flags (e.g. dask worker <scheduler> --resources "GPU=1").'
             )
         options.setdefault("key", task["uid"])  # two tasks of one call are two tasks
         options.setdefault("pure", False)
@@ -167,7 +149,7 @@ class DaskExecutionBackend(StandardBackend):
 
     async def _follow(self, task: dict[str, Any], future: Any) -> None:
         try:
-            called = unpack_outcome(await future)
+            called = base.unpack_outcome(await future)
         except asyncio.CancelledError:
             self._ended(task, "CANCELED")
             return
@@ -182,14 +164,13 @@ class DaskExecutionBackend(StandardBackend):
             here = str(called.facts["worker"]).partition(":")[0] == this_host()
             self._began(task, started_at, recorded=self.place_of is not None and here)
         self.measured.setdefault(task["uid"], {}).update(called.facts)
+        found = {"return_value": called.value, "stdout": "", "stderr": "", "exit_code": 0}
         if called.error is not None:
-            self._ended(task, "FAILED", failed(called.error))
+            found = failed(called.error)
         elif task.get("executable"):
-            state = "DONE" if called.value["exit_code"] == 0 else "FAILED"
-            self._ended(task, state, called.value)
-        else:
-            found = {"return_value": called.value, "stdout": "", "stderr": "", "exit_code": 0}
-            self._ended(task, "DONE", found)
+            found = called.value
+        over = called.error is None and found["exit_code"] == 0
+        self._ended(task, "DONE" if over else "FAILED", found)
 
     async def _hear(self, event: tuple[Any, Any]) -> None:
         """A worker has started a task."""
@@ -217,7 +198,7 @@ def _call_on_worker(work: Work, topic: str) -> Outcome:
     from distributed import get_worker
 
     get_worker().log_event(topic, (work.task_id, time.time(), this_host()))
-    return run_packed(work, alone=False)
+    return base.run_packed(work, alone=False)
 
 
 def _command_of(task: dict[str, Any]) -> dict[str, Any]:
@@ -226,6 +207,6 @@ def _command_of(task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _run_command_there(task: dict[str, Any], folder: str) -> dict[str, Any]:
-    found = await run_command(task, folder, lambda started_at: None)  # noqa: ARG005 - said already
+    found = await base.run_command(task, folder, lambda started_at: None)  # noqa: ARG005 - said already
     found.pop("measured")
     return found
