@@ -10,7 +10,7 @@ from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import NestedInterval, nest
-from flightlog.adopt.source_files import DocumentItems, head, moment_ns, number, text, whole
+from flightlog.adopt.source_files import DocumentItems, Record, head, number, whole
 from flightlog.core.errors import UsageError
 from flightlog.events import Metric, UserEvent
 from flightlog.record.values import bounded, clean
@@ -128,8 +128,7 @@ class _ChromeTrace:
         self._last = max(self._last, at)
 
     def _name(self, item: dict[str, Any]) -> None:
-        args = item.get("args")
-        name = text(args.get("name")) if isinstance(args, dict) else None
+        name = Record(item).object("args").text("name")
         if name is not None and item.get("name") in ("process_name", "thread_name"):
             of = item.get("tid", "") if item["name"] == "thread_name" else ""
             self._names[f"{item.get('pid', '')}/{of}"] = bounded(name, 200)
@@ -151,18 +150,17 @@ class _ChromeTrace:
 
     def _offset(self, others: dict[str, Any], file: Path) -> int:
         """Nanoseconds from the trace's clock to Unix time."""
-        of_tool = others.get("viztracer_metadata")
-        for found in (others, of_tool if isinstance(of_tool, dict) else {}):
-            base = whole(found.get("baseTimeNanoseconds"))
+        known = Record(others)
+        for found in (known, known.object("viztracer_metadata")):
+            base = found.whole("baseTimeNanoseconds")
             if base and self._last < _UNIX_US * 1000:
                 return base
         if (self._first or 0) >= _UNIX_US * 1000:
             return 0
-        ours = others.get("otherData")
-        if isinstance(ours, dict) and str(ours.get("made_by")).startswith("flightlog"):
-            began = moment_ns(ours.get("start_time"))
-            if began is not None:
-                return began
+        ours = known.object("otherData")
+        began = ours.moment_ns("start_time")
+        if str(ours.get("made_by")).startswith("flightlog") and began is not None:
+            return began
         why = "The trace's clock does not begin with a known moment"
         return self._maker.end_with_file(file, self._last, why)
 

@@ -78,13 +78,9 @@ class ModelOpsJobs(Adopter):
             _add(one, offset, maker)
         lines.report(account)
         job_type = summary.text("job_type")
-        maker.describe(
-            project=job_type or "modelops",
-            provider="modelops",
-            start_ns=first + offset,
-            end_ns=last + offset,
-            tags={"job_id": source.path.name, **({"job_type": job_type} if job_type else {})},
-        )
+        tags = {"job_id": source.path.name} | ({"job_type": job_type} if job_type else {})
+        times = {"start_ns": first + offset, "end_ns": last + offset}
+        maker.describe(project=job_type or "modelops", provider="modelops", tags=tags, **times)
         _note_differences(maker, summary, lines.read, parentless=parentless)
 
 

@@ -163,9 +163,7 @@ def _is_sink(folder: Path) -> bool:
 
 
 def _is_export(file: Path) -> bool:
-    if not file.name.endswith(_SUFFIXES):
-        return False
-    start = head(file)
+    start = head(file) if file.name.endswith(_SUFFIXES) else b""
     if b'"event":"device_memory"' in start[:4096] or start.lstrip()[:1] not in {b"[", b"{"}:
         return False  # a stream of a run of ours, or no JSON
     return any(mark in start for mark in _MARKS) and (b'"timestamp' in start)

@@ -3,9 +3,9 @@
 batches.py      reads a run once, or repeatedly while it runs, and returns batches of
   spans.py      task attempts and spans as OpenTelemetry spans, with the run as their root,
   metrics.py    counters, durations and resource samples
-model.py        what a batch holds, independent of the encoding
-encoding.py     the mapping to the protocol's messages, from which JSON and the binary encoding follow
+model.py        what a batch holds, and the mapping to the protocol's messages, from which JSON and the binary
+                encoding follow
 json_file.py    the exporter to a file of JSON lines
-request.py      endpoints, and one request with its answer
-exporter.py     the exporter to a server, with the checkpoint that keeps anything from being sent twice
+exporter.py     the exporter to a server: endpoints, requests and answers, and the checkpoint that keeps
+                anything from being sent twice
 """

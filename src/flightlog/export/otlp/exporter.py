@@ -350,9 +350,7 @@ def _server(signal: Signal, environ: Mapping[str, str], endpoint: str | None, *,
         timeout_s=_timeout(said("TIMEOUT")),
         gzip=compression == "gzip",
         content_type=JSON if protocol == "http/json" else BINARY,
-        certificate=said("CERTIFICATE"),
-        client_certificate=said("CLIENT_CERTIFICATE"),
-        client_key=said("CLIENT_KEY"),
+        **{name: said(name.upper()) for name in ("certificate", "client_certificate", "client_key")},
     )
 
 
