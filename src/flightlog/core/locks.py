@@ -11,7 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flightlog.core.descriptors import Descriptor
@@ -74,8 +74,10 @@ def try_lock(
             if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK):
                 return FileLock(file, enforced=False)
         else:
-            if _is_there(path, file):
-                return FileLock(file, enforced=True)
+            with suppress(OSError):
+                there = path.stat()
+                if (there.st_dev, there.st_ino) == file.file:
+                    return FileLock(file, enforced=True)
         file.close()
         if deadline is not None and time.monotonic() >= deadline:
             return None
@@ -130,14 +132,6 @@ def is_locked(path: Path) -> bool:
         return True
     lock.release()
     return False
-
-
-def _is_there(path: Path, file: Descriptor) -> bool:
-    try:
-        there = path.stat()
-    except OSError:
-        return False
-    return (there.st_dev, there.st_ino) == file.file
 
 
 def holder_of(path: Path, most: int) -> str:

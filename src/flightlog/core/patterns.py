@@ -19,14 +19,6 @@ _MOST_STEPS = 5e8
 """Steps that a pattern may take for one such text: about a second at worst, and a small part of that for most
 texts."""
 
-_CATEGORIES = {
-    "CATEGORY_DIGIT": r"\d",
-    "CATEGORY_NOT_DIGIT": r"\D",
-    "CATEGORY_SPACE": r"\s",
-    "CATEGORY_NOT_SPACE": r"\S",
-    "CATEGORY_WORD": r"\w",
-    "CATEGORY_NOT_WORD": r"\W",
-}
 _CHECKS = frozenset({"AT", "ASSERT", "ASSERT_NOT"})
 """What takes no character, and may fail."""
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
@@ -67,7 +59,7 @@ def piece_length(pattern: str) -> int | None:
     ignores_case = (
         bool(parsed.state.flags & re.IGNORECASE) or re.search(r"\(\?[a-zA-Z]*i", pattern) is not None
     )
-    work = _Work(_SAMPLES | _characters(parsed), ignores_case)
+    work = _Work(_SAMPLES | _characters(parsed), parsed.state, ignores_case)
     return next((length for length in PIECES if work.steps(parsed, length) <= _MOST_STEPS), None)
 
 
@@ -76,8 +68,9 @@ class _Work:
     its neighbours.
     """
 
-    def __init__(self, alphabet: frozenset[int], ignores_case: bool) -> None:
-        self._alphabet, self._ignores_case = alphabet, ignores_case
+    def __init__(self, alphabet: frozenset[int], state: Any, ignores_case: bool) -> None:
+        self._alphabet, self._state = alphabet, state
+        self._flags = {0, re.IGNORECASE} if ignores_case else {0}
         self._length = 0
         self._sets: dict[str, frozenset[int]] = {}
 
@@ -102,7 +95,7 @@ class _Work:
                 # place.
                 checked = checked or not following or name != "AT"
                 continue
-            first, may_be_empty = self._first_of(name, argument)
+            first, may_be_empty = self._first_of(kind, argument)
             following = following | first if may_be_empty else first
             checked = checked and may_be_empty
         return ways, steps
@@ -144,13 +137,14 @@ class _Work:
         found: frozenset[int] = frozenset()
         for kind, argument in parsed:
             if str(kind) not in _CHECKS:
-                first, may_be_empty = self._first_of(str(kind), argument)
+                first, may_be_empty = self._first_of(kind, argument)
                 found |= first
                 if not may_be_empty:
                     return found, False
         return found, True
 
-    def _first_of(self, name: str, argument: Any) -> tuple[frozenset[int], bool]:
+    def _first_of(self, kind: Any, argument: Any) -> tuple[frozenset[int], bool]:
+        name = str(kind)
         if name in _REPEATS:
             first, may_be_empty = self._first(argument[2])
             return first, may_be_empty or int(argument[0]) == 0
@@ -164,29 +158,13 @@ class _Work:
         if name in {"LITERAL", "NOT_LITERAL", "IN"}:
             key = f"{name} {argument}"
             if key not in self._sets:
+                one = re._parser.SubPattern(self._state, [(kind, argument)])  # type: ignore[attr-defined]
+                tried = [re._compiler.compile(one, flags) for flags in self._flags]  # type: ignore[attr-defined]
                 self._sets[key] = frozenset(
-                    one for one in self._alphabet if self._matches(name, argument, one)
+                    found for found in self._alphabet if any(each.match(chr(found)) for each in tried)
                 )
             return self._sets[key], False
         return self._alphabet, name != "ANY"
-
-    def _matches(self, name: str, argument: Any, character: int) -> bool:
-        cases = {character, *map(ord, chr(character).lower()), *map(ord, chr(character).upper())}
-        tried = cases if self._ignores_case else {character}
-        if name != "IN":
-            return (argument in tried) == (name == "LITERAL") or (name == "NOT_LITERAL" and len(tried) > 1)
-        negated = str(argument[0][0]) == "NEGATE"
-        hit = any(_holds(part, one) for part in argument[negated:] for one in tried)
-        return not hit if negated else hit
-
-
-def _holds(part: tuple[Any, Any], character: int) -> bool:
-    kind, argument = str(part[0]), part[1]
-    if kind == "LITERAL":
-        return bool(character == argument)
-    if kind == "RANGE":
-        return bool(argument[0] <= character <= argument[1])
-    return re.match(_CATEGORIES.get(str(argument), "(?s:.)"), chr(character)) is not None
 
 
 def _characters(parsed: Any) -> frozenset[int]:

@@ -120,13 +120,6 @@ def current_run() -> LiveRun | None:
     return run_of(here)
 
 
-def remember_parent(thread: threading.Thread) -> None:
-    """Note on a thread that is about to start what it is started in."""
-    here = current.get()
-    if here is not None:
-        setattr(thread, _inherited, here)
-
-
 def _find_parent() -> Span | None:
     """For a thread without context: the span it was started in, else the only run there is.
 
@@ -285,7 +278,10 @@ def _wrap(key: str, owner: Any, method: str, prepare: Callable[..., _Changed]) -
 
 
 def _start_thread(args: Any, _kwargs: dict[str, Any]) -> None:
-    remember_parent(args[0])
+    """Note on a thread that is about to start what it is started in."""
+    here = current.get()
+    if here is not None:
+        setattr(args[0], _inherited, here)
 
 
 def _greenlet_spawned(greenlet: Any) -> None:

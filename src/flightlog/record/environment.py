@@ -126,9 +126,11 @@ def read_environment(
     environ = os.environ if environ is None else environ
     probe = _Probe()
     identity, checkout = _identity(probe, argv, cwd)
-    uname = probe("system", os.uname)
+    uname, has_affinity = probe("system", os.uname), hasattr(os, "sched_getaffinity")
     cpuinfo = probe("cpuinfo", lambda: _cpuinfo(proc)) or []
-    limits = probe("cgroup", lambda: _cgroup(root, proc))
+    with loading():
+        from flightlog.samplers.cgroup import cgroup_limits
+    limits = cgroup_limits(root, proc)
     return Environment(
         **asdict(identity),
         platform=_distribution(etc) or (uname.sysname if uname else None),
@@ -137,10 +139,10 @@ def read_environment(
         cpu_model=next((cpu["model name"] for cpu in cpuinfo if cpu.get("model name")), None),
         cpus_logical=len(cpuinfo) or os.cpu_count(),
         cpus_physical=_physical(cpuinfo),
-        cpus_usable=probe("affinity", _usable),
+        cpus_usable=probe("affinity", lambda: len(os.sched_getaffinity(0))) if has_affinity else None,
         memory_bytes=probe("memory", lambda: _memory(proc)),
-        cgroup_cpus=limits[0] if limits else None,
-        cgroup_memory_bytes=limits[1] if limits else None,
+        cgroup_cpus=limits.cpus,
+        cgroup_memory_bytes=limits.memory_bytes,
         python_implementation=sys.implementation.name,
         executable=bounded(sys.executable) if sys.executable else None,
         virtual_env=_virtual_env(environ),
@@ -229,10 +231,6 @@ def _physical(cpuinfo: list[dict[str, str]]) -> int | None:
     return len(cores) if cores and all(None not in core for core in cores) else None
 
 
-def _usable() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-
-
 def _memory(proc: Path) -> int:
     if proc.is_dir():
         for line in _lines(proc / "meminfo"):
@@ -240,13 +238,6 @@ def _memory(proc: Path) -> int:
                 return int(line.split()[1]) * 1024
         raise ValueError(f"{proc / 'meminfo'} holds no MemTotal")
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _cgroup(root: Path, proc: Path) -> tuple[float | None, int | None]:
-    with loading():
-        from flightlog.samplers.cgroup import cgroup_limits
-    limits = cgroup_limits(root, proc)
-    return limits.cpus, limits.memory_bytes
 
 
 # --- installed packages ----------------------------------------------------------------------------------

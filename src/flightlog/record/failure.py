@@ -209,10 +209,6 @@ def is_out_of_memory(error: BaseException | None) -> bool:
             continue
         if name in _OOM_CLASSES:
             return True
-        return _says_out_of_memory(error)
+        text = text_of(error)[: RecordLimits.max_oom_text_characters]
+        return any(said in text for said in _OOM_TEXTS)
     return False
-
-
-def _says_out_of_memory(error: BaseException) -> bool:
-    text = text_of(error)[: RecordLimits.max_oom_text_characters]
-    return any(said in text for said in _OOM_TEXTS)

@@ -122,7 +122,11 @@ def start_follower(
         mine[name] = _start(run_path, name, arguments, environ)
     except Exception as error:  # noqa: BLE001 - whatever keeps it from starting, the program goes on
         message = f"`flightlog {_shown(arguments)}` could not be started beside the run: {error}"
-        (trouble or _trouble_of(run_path))(f"follower {name}", message)
+        recorders = [run.recorder for run in active_runs() if run.path == run_path]
+        if trouble is not None or recorders:
+            (trouble or recorders[0].trouble)(f"follower {name}", message)
+        else:
+            log.warning("%s", message)
 
 
 def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
@@ -135,8 +139,11 @@ def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
     if not followers and not _to_bury:
         return ()
     lines: tuple[str, ...] = ()
+    deadline, pause_s = time.monotonic() + timeout_s, 0.01
     try:
-        _wait(followers.values(), time.monotonic() + timeout_s)
+        while any(map(_is_alive, followers.values())) and time.monotonic() < deadline:
+            sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+            pause_s = min(pause_s * 1.5, 0.2)
     finally:
         _bury(followers.values())
         _note_left(run_path.parent, [one for one in followers.values() if _is_alive(one)])
@@ -144,13 +151,6 @@ def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
         for line in lines:
             log.warning("%s", line)
     return lines
-
-
-def _wait(followers: Collection[FollowerProcess], deadline: float) -> None:
-    pause_s = 0.01
-    while any(map(_is_alive, followers)) and time.monotonic() < deadline:
-        sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
-        pause_s = min(pause_s * 1.5, 0.2)
 
 
 def followers_of(run_path: Path) -> tuple[FollowerProcess, ...]:
@@ -174,7 +174,9 @@ def _start(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.exit").unlink(missing_ok=True)
     finish_by = f"flightlog {_shown([one for one in arguments if one != '--follow'])}"
-    return _detach(_SCRIPT, [str(folder / name), *_command(arguments)], environ, name, finish_by)
+    # -P: a module in the working directory that is called like one of ours must not be taken for it.
+    command = [str(folder / name), sys.executable, "-P", "-m", "flightlog", *arguments]
+    return _detach(_SCRIPT, command, environ, name, finish_by)
 
 
 def _detach(
@@ -274,11 +276,6 @@ def _count_left(runs: Path) -> int:
     return left
 
 
-def _command(arguments: Sequence[str]) -> list[str]:
-    """-P: a module in the working directory that is called like one of ours must not be taken for it."""
-    return [sys.executable, "-P", "-m", "flightlog", *arguments]
-
-
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What the program was given, less what would make a follower record; and where this very package stands.
 
@@ -341,10 +338,3 @@ def _shown(arguments: Sequence[str]) -> str:
     import shlex
 
     return shlex.join(arguments)
-
-
-def _trouble_of(run_path: Path) -> Trouble:
-    for run in active_runs():
-        if run.path == run_path:
-            return run.recorder.trouble
-    return lambda _kind, message: log.warning("%s", message)

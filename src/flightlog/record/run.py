@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -217,22 +217,15 @@ def _describe_folder(folder: Path) -> dict[str, Any]:
 
     whole = hashlib.sha256()
     files = size = 0
-    for path in _files(folder):
-        files += 1
-        length = path.stat().st_size
-        size += length
-        entry = f"{path.relative_to(folder).as_posix()}\0{length}\0{_digest(path).hexdigest()}\n"
-        whole.update(entry.encode("utf-8", "surrogateescape"))
-    return {"size_bytes": size, "sha256": whole.hexdigest(), "files": files}
-
-
-def _files(folder: Path) -> Iterator[Path]:
     for base, folders, names in os.walk(folder):
         folders.sort()
-        for name in sorted(names):
-            path = Path(base, name)
-            if path.is_file():
-                yield path
+        for path in filter(Path.is_file, (Path(base, name) for name in sorted(names))):
+            files += 1
+            length = path.stat().st_size
+            size += length
+            entry = f"{path.relative_to(folder).as_posix()}\0{length}\0{_digest(path).hexdigest()}\n"
+            whole.update(entry.encode("utf-8", "surrogateescape"))
+    return {"size_bytes": size, "sha256": whole.hexdigest(), "files": files}
 
 
 def _digest(path: Path) -> hashlib._Hash:

@@ -121,7 +121,10 @@ class ProcTable:
 
     def newcomers(self, members: Mapping[int, ProcessReading]) -> Iterator[tuple[int, ProcessReading]]:
         """Descendants of the members that are no members yet, parents before children."""
-        newest = self._newest_number()
+        try:
+            newest = self._loadavg.read().split()[-1]
+        except (OSError, IndexError):
+            newest = None
         if newest is not None and newest == self._newest:
             return
         self._newest = newest
@@ -150,12 +153,6 @@ class ProcTable:
             if listed is None and not self._lists_children:
                 listed = self._children_by_parent()
                 queue.append((pid, running))
-
-    def _newest_number(self) -> bytes | None:
-        try:
-            return self._loadavg.read().split()[-1]
-        except (OSError, IndexError):
-            return None
 
     def _children(self, pid: int, threads: int) -> list[int]:
         """From the kernel's lists, one of each thread: children belong to the thread that started them."""
@@ -309,7 +306,10 @@ class ProcessSampler:
         departed = [ledger.total for ledger in self._departed]
         whole = self._sample_of(table, self._root, list(self._members.values()), interval, *departed)
         whole.scope, whole.worker, whole.interpreter_wait_s = "worker", self._worker, waited_s
-        whole.peak_rss_bytes = max(whole.peak_rss_bytes or 0, self._peak_of_one(table)) or None
+        if list(self._members) == [self._root]:
+            whole.peak_rss_bytes = (
+                max(whole.peak_rss_bytes or 0, table.peak_rss_bytes(self._root) or 0) or None
+            )
         whole.disk_read_bytes_per_s = rate(whole.read_bytes, last.read_bytes, interval)
         whole.disk_write_bytes_per_s = rate(whole.write_bytes, last.write_bytes, interval)
         samples = [whole, *self._worker_samples(table, interval)]
@@ -408,11 +408,6 @@ class ProcessSampler:
             for pid, heir in heirs.items():
                 claims[heir] = claims.get(heir, 0) + amounts[pid]
             ledger.look(heirs, claims, gained)
-
-    def _peak_of_one(self, table: ProcessTable) -> int:
-        if len(self._members) != 1 or self._root not in self._members:
-            return 0
-        return table.peak_rss_bytes(self._root) or 0
 
     def close(self) -> None:
         """Let descriptors go; the next sample opens them again."""

@@ -143,8 +143,11 @@ class UsageMeter:
                 usage.major_faults = switches[2] - before[2]
         if same and waited_s is not None and self._waited_s is not None:
             usage.cpu_wait_s = waited_s - self._waited_s
-        if same and self._blocked is not None:
-            self._split_blocked(usage, ended - self._began)
+        if same and (seen := self._blocked) is not None:
+            busy_s = (usage.thread_cpu_s or 0.0) + (usage.cpu_wait_s or 0.0)
+            each_s = max(0.0, ended - self._began - busy_s) / sum(seen.values())
+            usage.sleep_s, usage.lock_wait_s = each_s * seen["sleep"], each_s * seen["lock"]
+            usage.io_wait_s = each_s * seen["io"]
         if not shared:
             children_s = children.ru_utime + children.ru_stime - self._children_s
             usage.cpu_s = process.ru_utime + process.ru_stime - self._process_s + children_s
@@ -173,13 +176,6 @@ class UsageMeter:
         if kind is not None:
             self._blocked = self._blocked or {"sleep": 0, "lock": 0, "io": 0}
             self._blocked[kind] += 1
-
-    def _split_blocked(self, usage: Usage, duration_s: float) -> None:
-        blocked_s = max(0.0, duration_s - (usage.thread_cpu_s or 0.0) - (usage.cpu_wait_s or 0.0))
-        seen = self._blocked or {}
-        share_s = {kind: blocked_s * count / sum(seen.values()) for kind, count in seen.items()}
-        usage.sleep_s, usage.lock_wait_s = share_s["sleep"], share_s["lock"]
-        usage.io_wait_s = share_s["io"]
 
     def _leave(self) -> None:
         _running.pop(id(self), None)

@@ -74,6 +74,8 @@ def project_record(record: Mapping[str, Any], observed_timestamp_ns: int) -> Pro
     kind = _source_kind(record)
     phase = metadata.get("phase_scope")
     phase = phase if isinstance(phase, Mapping) else {}
+    path = phase.get("path")
+    names = (phase.get("name"), path[-1] if isinstance(path, list) and path else None)
     said, body = metadata.get("severity_text"), record.get("context")
     digest = hashlib.sha256(json.dumps(thawed(record), sort_keys=True, default=str).encode()).hexdigest()
     return ProjectedTelemetryRecord(
@@ -84,7 +86,7 @@ def project_record(record: Mapping[str, Any], observed_timestamp_ns: int) -> Pro
         session_id=record["session_id"],
         source_kind=kind,
         event_type=record["event_type"],
-        stage=_stage(phase),
+        stage=next((name for name in names if isinstance(name, str) and name.strip()), None),
         severity=severity_of(record),
         severity_text=None if said is None else str(said),
         body=None if body is None else str(body),
@@ -128,14 +130,6 @@ def _source_kind(record: Mapping[str, Any]) -> str:
     device = record.get("device_id")
     on_device = isinstance(device, int) and device >= 0
     return next((kind for kind in _BACKENDS if kind in named), "gpu" if on_device else "other")
-
-
-def _stage(phase: Mapping[str, Any]) -> str | None:
-    path = phase.get("path")
-    for name in (phase.get("name"), path[-1] if isinstance(path, list) and path else None):
-        if isinstance(name, str) and name.strip():
-            return name
-    return None
 
 
 def severity_of(record: Mapping[str, Any]) -> str | None:

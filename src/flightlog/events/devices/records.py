@@ -149,8 +149,10 @@ def _check(record: Mapping[str, Any], versions: tuple[int, ...]) -> None:
         for name, value, check, least in given:
             if least is not None:
                 check(value, name, least=least)
-        if "device_total_bytes" in group:
-            _check_total(record)
+        total = record["device_total_bytes"] if "device_total_bytes" in group else None
+        for name in ("device_used_bytes", "device_free_bytes"):
+            if total is not None and record[name] is not None and record[name] > total:
+                raise ValueError(f"{name} cannot exceed device_total_bytes")
     resolve_distributed_identity(**{name: record.get(name) for name in OPTIONAL_FIELDS})
 
 
@@ -176,13 +178,6 @@ def fill_unknown_counters(record: dict[str, Any]) -> dict[str, bool]:
     used = max(reserved, allocated or 0) if used is None else used
     record |= zip(_ALWAYS_KNOWN, (allocated or 0, reserved, change or 0, used), strict=True)
     return denied
-
-
-def _check_total(record: Mapping[str, Any]) -> None:
-    total = record["device_total_bytes"]
-    for name in ("device_used_bytes", "device_free_bytes"):
-        if total is not None and record[name] is not None and record[name] > total:
-            raise ValueError(f"{name} cannot exceed device_total_bytes")
 
 
 def telemetry_event_from_record(
@@ -580,13 +575,9 @@ class BulkDecoder:
                 return None
             # A list is faster.
             if any([event.rank and not event.local_rank for event in events]):  # noqa: C419
-                _fill_in(events, local_ranks())
+                # A local rank of 0 is told from one that was left out, which is the rank.
+                for event, found in zip(events, local_ranks(), strict=True):
+                    if found.local_rank is UNSET:
+                        event.local_rank = event.rank
             return events
         return None
-
-
-def _fill_in(events: Sequence[TelemetryEvent], given: Sequence[_LocalRank]) -> None:
-    """Tell a local rank of 0 from one that was left out, which is the rank."""
-    for event, found in zip(events, given, strict=True):
-        if found.local_rank is UNSET:
-            event.local_rank = event.rank

@@ -120,7 +120,9 @@ def dump(
         recorder.count("oom_bundles_left_out")
         return None
     try:
-        reporter = reporter or _reporters.get(recorder) or _untracked(recorder)
+        from flightlog.record.device.tracker import UntrackedDevices
+
+        reporter = reporter or _reporters.get(recorder) or UntrackedDevices(recorder)
         in_event: dict[str, Any] = {"reason": reason, **({"oom": True} if oom else {})}
         in_event |= {key: facts[key] for key in _IN_EVENTS if key in facts}
         events = reporter.report(in_event, here)
@@ -269,12 +271,6 @@ def _complete(bundle: Path, said: dict[str, Any]) -> None:
     document = msgspec.json.decode(read_bytes(file))
     if isinstance(document, dict):
         write_document(file, {**document, **clean(said)[0], "raised": True})
-
-
-def _untracked(recorder: Recorder) -> MemoryReporter:
-    from flightlog.record.device.tracker import UntrackedDevices
-
-    return UntrackedDevices(recorder)
 
 
 def forget() -> None:

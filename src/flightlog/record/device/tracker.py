@@ -131,7 +131,10 @@ class DeviceMemoryTracker:
         """Record an `error` event with a fresh reading; gives the last events."""
         if self._locked():
             try:
-                self._read_again()
+                try:
+                    self._last |= self._source.read()
+                except Exception as error:  # noqa: BLE001 - a framework that has just run out of memory
+                    self._trouble(error, "the framework's memory could not be read")
                 device = facts.get("device_id", max(self._last, key=self._fullness, default=None))
                 if device in self._last:
                     where = here or _here(self._recorder)
@@ -270,12 +273,6 @@ class DeviceMemoryTracker:
     def _emit(self, events: list[DeviceMemory]) -> None:
         self._recent.extend(events)
         self._recorder.emit_all(events)
-
-    def _read_again(self) -> None:
-        try:
-            self._last |= self._source.read()
-        except Exception as error:  # noqa: BLE001 - a framework that has just run out of memory
-            self._trouble(error, "the framework's memory could not be read")
 
     def _fullness(self, device: int) -> tuple[float, int]:
         reading = self._last[device]

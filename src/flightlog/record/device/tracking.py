@@ -104,7 +104,7 @@ def start_tracking(
         tracker = _tracking[run] = DeviceMemoryTracker(run, options, source)
         if run not in _watched:
             _watched.add(run)
-            run.on_end(lambda _status: _stop_in(run))
+            run.on_end(lambda _status: _tracking[run].stop() if run in _tracking else None)
     tracker.on_stop = lambda: _forget(run)
     try:
         tracker.begin()
@@ -182,12 +182,6 @@ def checked(options: Options) -> Options:
             log.warning("%s=%r is no positive number: %s is used", name, value, given[name])
     given["interval_s"] = max(float(given["interval_s"]), TrackingLimits.min_interval_s)
     return Options(**given)
-
-
-def _stop_in(run: LiveRun) -> None:
-    tracker = _tracking.get(run)
-    if tracker is not None:
-        tracker.stop()
 
 
 def _forget(run: LiveRun) -> None:

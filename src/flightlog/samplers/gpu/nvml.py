@@ -126,7 +126,8 @@ class NvmlDriver(GpuDriver):
             mask = ask("nvmlDeviceGetCurrentClocksEventReasons")
             if mask is None:  # the name before driver 535
                 mask = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-            known["throttle_reasons"] = None if mask is None else _reasons(mask)
+            if mask is not None:
+                known["throttle_reasons"] = [name for bit, name in _REASONS.items() if mask & bit]
             known["pcie_sent_bytes"], known["pcie_received_bytes"] = self._pcie_counters(ask)
         if depth & Depth.ERRORS:
             if known.get("pcie_sent_bytes") is None and known.get("pcie_received_bytes") is None:
@@ -181,10 +182,6 @@ def _scaled(value: int | None) -> float | None:
 
 def _float(value: int | None) -> float | None:
     return None if value is None or value == _UNKNOWN_U32 else float(value)
-
-
-def _reasons(mask: int) -> list[str]:
-    return [name for bit, name in _REASONS.items() if mask & bit]
 
 
 def _by_pid(processes: Sequence[Any] | None) -> dict[int, int | None] | None:
