@@ -243,17 +243,12 @@ def _sigaction() -> Callable[[int, bytes | None, Any], int] | None:
     return cast("Callable[[int, bytes | None, Any], int]", function)
 
 
-@functools.cache
-def _action_buffer() -> Any:
-    import ctypes
-
-    return ctypes.c_char * _ACTION_BYTES
-
-
 def _action(number: int) -> bytes:
     """What the kernel knows of a signal's handler, its address first; empty where that cannot be asked."""
     ask = _sigaction()
     if ask is None:
         return b""
-    found = _action_buffer()()
+    import ctypes
+
+    found = ctypes.create_string_buffer(_ACTION_BYTES)
     return found.raw if ask(number, None, found) == 0 else b""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import msgspec
@@ -71,10 +71,7 @@ def column_type(of: inspect.Type) -> str:
         return str(stated) if stated else column_type(of.type)
     if isinstance(of, inspect.UnionType):
         members = [column_type(member) for member in of.types if not isinstance(member, inspect.NoneType)]
-        meeting = members[0]
-        for member in members[1:]:
-            meeting = _meet(meeting, member)
-        return meeting
+        return reduce(_meet, members)
     if isinstance(of, inspect.LiteralType):
         return _type_of_all(of.values)
     if isinstance(of, inspect.EnumType):
@@ -100,11 +97,6 @@ def fields_of(cls: type[Event]) -> tuple[inspect.Field, ...]:
     return described.fields
 
 
-def default_of(field: inspect.Field) -> Any:
-    """The value that stands where a line leaves the field out; `msgspec.NODEFAULT` if it may not."""
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-
-
 def _type_of_all(values: tuple[Any, ...]) -> str:
     if all(isinstance(value, str) for value in values):
         return "VARCHAR"
@@ -127,14 +119,16 @@ def _meet(one: str, other: str) -> str:
 
 def _defaults(stream: str, name: str) -> list[tuple[str, Any]]:
     """Kind and default of each event that gives the column one, and never writes it as null."""
-    found = []
-    for cls in events_of(stream):
-        for field in fields_of(cls):
-            if field.encode_name == name and name not in Event.__struct_fields__:
-                value = default_of(field)
-                if value is not msgspec.NODEFAULT and not _takes_null(field.type):
-                    found.append((kind_of(cls), value))
-    return found
+    return [
+        (
+            kind_of(cls),
+            field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory(),
+        )
+        for cls in events_of(stream)
+        for field in fields_of(cls)
+        if field.encode_name == name and name not in Event.__struct_fields__
+        if not field.required and not _takes_null(field.type)
+    ]
 
 
 def _filled(name: str, kind: str, defaults: list[tuple[str, Any]]) -> str:

@@ -158,9 +158,6 @@ class Bus:
         every = [*self.subscriptions, *self._ended]
         if not every:
             return {}
-        return {
-            "subscribers": len(every),
-            "subscriber_delivered": sum(s.delivered for s in every),
-            "subscriber_dropped": sum(s.dropped for s in every),
-            "subscriber_errors": sum(s.errors for s in every),
-        }
+        counted = ("delivered", "dropped", "errors")
+        totals = {f"subscriber_{name}": sum(getattr(one, name) for one in every) for name in counted}
+        return {"subscribers": len(every), **totals}

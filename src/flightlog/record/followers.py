@@ -139,11 +139,8 @@ def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
     if not followers and not _to_bury:
         return ()
     lines: tuple[str, ...] = ()
-    deadline, pause_s = time.monotonic() + timeout_s, 0.01
     try:
-        while any(map(_is_alive, followers.values())) and time.monotonic() < deadline:
-            sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
-            pause_s = min(pause_s * 1.5, 0.2)
+        _wait(followers.values(), time.monotonic() + timeout_s)
     finally:
         _bury(followers.values())
         _note_left(run_path.parent, [one for one in followers.values() if _is_alive(one)])
@@ -151,6 +148,13 @@ def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
         for line in lines:
             log.warning("%s", line)
     return lines
+
+
+def _wait(followers: Collection[FollowerProcess], deadline: float) -> None:
+    pause_s = 0.01
+    while any(map(_is_alive, followers)) and time.monotonic() < deadline:
+        sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+        pause_s = min(pause_s * 1.5, 0.2)
 
 
 def followers_of(run_path: Path) -> tuple[FollowerProcess, ...]:

@@ -115,11 +115,6 @@ def whole(value: object) -> int | None:
     return int(value)
 
 
-def is_imported(module: Any) -> bool:
-    """Whether a module is there in full, and not in the middle of its import on another thread."""
-    return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
-
-
 class HostMemory(Allocator):
     """Resident memory of this process as what is allocated; the host's memory, up to a second old, as the
     device's.
@@ -203,8 +198,7 @@ class TorchCuda(Allocator):
         if not cuda.is_initialized():  # False in a child forked after CUDA was started, too
             return ()
         if self._asked % SamplerLimits.unused_devices_interval == 0 or not self._used:
-            found = range(cuda.device_count())
-            self._used = [n for n in found if n in self._used or self._is_used(n)]
+            self._used = [n for n in range(cuda.device_count()) if n in self._used or _is_used(cuda, n)]
         self._asked += 1
         return tuple(self._used)
 
@@ -234,12 +228,6 @@ class TorchCuda(Allocator):
             return None
         taken = self._torch.cuda.memory._snapshot()
         return taken if isinstance(taken, Mapping) else None
-
-    def _is_used(self, device: int) -> bool:
-        stats = statistics(self._torch.cuda, device)
-        return any(
-            (figure(stats, "reserved_bytes", which) or 0) > 0 for which in ("current", "peak", "allocated")
-        )
 
 
 class TorchMps(Allocator):
@@ -309,6 +297,11 @@ def figure(stats: Mapping[str, Any], name: str, which: str) -> int | None:
 
 def _current(stats: Mapping[str, Any], name: str) -> int | None:
     return figure(stats, name, "current")
+
+
+def _is_used(cuda: Any, device: int) -> bool:
+    stats = statistics(cuda, device)
+    return any(figure(stats, "reserved_bytes", which) for which in ("current", "peak", "allocated"))
 
 
 class StartedFramework(Allocator):
@@ -426,7 +419,8 @@ def find_allocator(
     on_host: Allocator | None = None
     for name in names:
         module = modules.get(name)
-        if not is_imported(module):
+        # In the middle of its import on another thread it is not there in full.
+        if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
             continue
         found: Allocator | None = HostMemory(name)
         if kind != "cpu" and name == "torch":

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from flightlog.core.descriptors import folder_names
-from flightlog.core.text import words
 from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.procfs import (
     CLOCK_TICKS,
@@ -45,11 +44,6 @@ more."""
 
 
 _PRESSURES = ("cpu", "memory", "io")
-_SAME = words(
-    "cpus load_1m memory_used_bytes memory_total_bytes swap_used_bytes"
-    " steal_s cpu_pressure_s memory_pressure_s io_pressure_s"
-)
-"""What a sample holds as it was read."""
 T = TypeVar("T")
 ByDevice = Mapping[str, int]
 
@@ -209,6 +203,10 @@ class NodeReading(Struct, frozen=True, kw_only=True):
     disk_written: ByDevice | None = None
     net_received: ByDevice | None = None
     net_sent: ByDevice | None = None
+
+
+_SAME = [name for name in NodeReading.__struct_fields__ if name in ResourceSample.__struct_fields__]
+"""What a sample holds as it was read."""
 
 
 class ProcCounters:

@@ -229,6 +229,13 @@ class ProcTable:
 
 
 Members = dict[int, ProcessReading]
+_Amount = Callable[[ProcessReading], int | None]
+_LEDGERS: tuple[tuple[_Amount, _Amount], ...] = (
+    (lambda one: one.own_cpu + one.waited_cpu, lambda one: one.waited_cpu),
+    (lambda one: one.read_bytes, lambda one: one.read_bytes),
+    (lambda one: one.write_bytes, lambda one: one.write_bytes),
+)
+"""Of CPU time, and of bytes read and written: what a process used, and where a parent's grows by it."""
 _NEVER = ResourceSample(scope="worker", host=None, cpu_percent=None)
 """In the place of an earlier sample, where there is none."""
 
@@ -392,22 +399,13 @@ class ProcessSampler:
 
     def _settle(self, before: Members, now: Members) -> None:
         heirs = {pid: _heir(pid, before, now) for pid in before if pid not in now}
-        used = (
-            {pid: before[pid].own_cpu + before[pid].waited_cpu for pid in heirs},
-            {pid: before[pid].read_bytes or 0 for pid in heirs},
-            {pid: before[pid].write_bytes or 0 for pid in heirs},
-        )
         fresh = [(pid, one, before[pid]) for pid, one in now.items() if one is not before[pid]]
-        gains: tuple[dict[int, int | None], ...] = (
-            {pid: one.waited_cpu - last.waited_cpu for pid, one, last in fresh},
-            {pid: _gain(one.read_bytes, last.read_bytes) for pid, one, last in fresh},
-            {pid: _gain(one.write_bytes, last.write_bytes) for pid, one, last in fresh},
-        )
-        for ledger, amounts, gained in zip(self._departed, used, gains, strict=True):
+        for ledger, (used, taken_over) in zip(self._departed, _LEDGERS, strict=True):
             claims: dict[int | None, int] = {}
             for pid, heir in heirs.items():
-                claims[heir] = claims.get(heir, 0) + amounts[pid]
-            ledger.look(heirs, claims, gained)
+                claims[heir] = claims.get(heir, 0) + (used(before[pid]) or 0)
+            gains = {pid: _gain(taken_over(one), taken_over(last)) for pid, one, last in fresh}
+            ledger.look(heirs, claims, gains)
 
     def close(self) -> None:
         """Let descriptors go; the next sample opens them again."""

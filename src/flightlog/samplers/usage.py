@@ -61,29 +61,6 @@ class UsageMeter:
     a start gives all None.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_alone",
-        "_began",
-        "_begin_gpu",
-        "_blocked",
-        "_children_peak",
-        "_children_s",
-        "_gpu",
-        "_high",
-        "_io",
-        "_native",
-        "_pid",
-        "_proc",
-        "_process_s",
-        "_rss",
-        "_shared",
-        "_switches",
-        "_thread",
-        "_thread_s",
-        "_waited_s",
-    )
-
     _blocked: dict[Blocked, int] | None
 
     def __init__(self, proc: Path = PROC, gpu: Callable[[], TaskWatch | None] = begin) -> None:

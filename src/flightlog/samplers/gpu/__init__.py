@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flightlog.core import threads
-from flightlog.core.text import words
 from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.gpu.driver import (
     Depth,
@@ -23,11 +22,9 @@ from flightlog.samplers.gpu.driver import (
 from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import PROC, rate
 
-_SAME = words(
-    "memory_used_bytes memory_free_bytes memory_total_bytes memory_bus_percent power_w energy_j temperature_c"
-    " clock_mhz memory_clock_mhz throttle_reasons ecc_corrected ecc_uncorrected"
-)
-"""What a sample holds as the driver says it."""
+_SAME = {f"gpu_{name}": name for name in DeviceReading.__struct_fields__}
+_SAME = {name: source for name, source in _SAME.items() if name in ResourceSample.__struct_fields__}
+"""What a sample holds as the driver says it, and what the driver calls it."""
 
 
 class GpuSampler:
@@ -132,9 +129,8 @@ class GpuSampler:
             gpu_mig=device.mig,
             gpu_percent=now.utilization_percent,
             gpu_process_memory_bytes=tree_memory(now.processes, self._pid, self._proc).used_bytes,
-            gpu_pcie_sent_bytes_per_s=sent,
-            gpu_pcie_received_bytes_per_s=received,
-            **{f"gpu_{name}": getattr(now, name) for name in _SAME},
+            **{name: getattr(now, source) for name, source in _SAME.items()}
+            | {"gpu_pcie_sent_bytes_per_s": sent, "gpu_pcie_received_bytes_per_s": received},
         )
 
     def _traffic(self, device: Device, now: DeviceReading, at: float) -> tuple[float | None, float | None]:
