@@ -239,7 +239,8 @@ def finish(path: Path, job: JobStarted, settings: Settings) -> None:
     ended = path / ENDED
     ended.mkdir(exist_ok=True)
     (ended / str(job.array_index)).touch()
-    if job.array_size is None or not _all_ended(ended, job.array_size):
+    noted = {entry.name for entry in ended.iterdir()}
+    if job.array_size is None or (ALL not in noted and len(noted) < job.array_size):
         return
     with finalizing(path, wait_s=RecordLimits.array_run_wait_s):
         run = Run(path)
@@ -252,18 +253,11 @@ def finish(path: Path, job: JobStarted, settings: Settings) -> None:
         info.duration_s = max(0.0, (unix_time(info.end_time) or 0.0) - (unix_time(info.start_time) or 0.0))
         write_document(path / layout.RUN, info)
         (ended / ALL).touch()
-        for noted in ended.iterdir():
-            if noted.name != ALL:
-                noted.unlink(missing_ok=True)
+        for name in noted - {ALL}:
+            (ended / name).unlink(missing_ok=True)
     complete(path, settings)
     start_asked(path, settings)  # not earlier: the job of an element ends with all that it started
     finish_followers(path, settings.followers_wait_s)
-
-
-def _all_ended(ended: Path, size: int) -> bool:
-    """Whether as many elements have ended as there are; once they have, that holds for good."""
-    noted = {entry.name for entry in ended.iterdir()}
-    return ALL in noted or len(noted) >= size
 
 
 def _verdict(run: Run) -> tuple[str, str | None] | None:

@@ -106,7 +106,9 @@ class Bridge:
                 ended = bridged._start
             self._say_where(bridged, span, recorder)
             _take_status(bridged, span)
-            self._remember(bridged.span_id)
+            self._ended[bridged.span_id] = None
+            if len(self._ended) > RecordLimits.max_remembered_ended_spans:
+                self._ended.pop(next(iter(self._ended)), None)
             if bridged.end(ended):
                 _record_events(bridged, span, recorder)
         except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
@@ -148,11 +150,6 @@ class Bridge:
                     for one in span.links[: RecordLimits.max_links]
                 ],
             )
-
-    def _remember(self, span_id: str) -> None:
-        self._ended[span_id] = None
-        if len(self._ended) > RecordLimits.max_remembered_ended_spans:
-            self._ended.pop(next(iter(self._ended)), None)
 
 
 def _monotonic(wall_ns: int | None, recorder: Recorder) -> int:

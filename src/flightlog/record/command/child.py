@@ -170,7 +170,9 @@ class Child:
             passage.hand_over()
         _, status, usage = self._reaped or os.wait4(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        return Ended(code, _interruption(received, code), usage)
+        # Ctrl-C is what ended it only if it did not end well all the same.
+        deadly = (signal_name(number) for number in received if number not in _FROM_TERMINAL or code != 0)
+        return Ended(code, next(deadly, None), usage)
 
     def _received(self, number: int) -> bool:
         """Pass a signal on, unless the terminal has; whether it was one of those that end programs."""
@@ -233,14 +235,6 @@ def become(argv: Sequence[str]) -> NotStarted:
         os.execvp(argv[0], list(argv))  # noqa: S606 - a command given as words needs no shell
     except OSError as error:
         return NotStarted(argv[0], error)
-
-
-def _interruption(received: Sequence[int], code: int) -> str | None:
-    """The signal that the command's end is put down to: Ctrl-C only if it did not end well all the same."""
-    for number in received:
-        if number not in _FROM_TERMINAL or code != 0:
-            return signal_name(number)
-    return None
 
 
 def _in_foreground() -> bool:

@@ -95,7 +95,10 @@ def dump_error(recorder: Recorder, error: BaseException, here: Span | None = Non
         said = {name: getattr(text, name) for name in ("error_type", "message", "traceback")}
         observed = claim(error)
         if observed is not None:  # the allocator told of it before it was raised
-            _complete(observed, said | facts)
+            document = msgspec.json.decode(read_bytes(observed / BUNDLE))
+            if isinstance(document, dict):
+                more = {**clean(said | facts)[0], "raised": True}
+                write_document(observed / BUNDLE, {**document, **more})
         else:
             dump(recorder, "out of memory", here=here, **said, seen_by="exception", oom=True, **facts)
     # The user's exception goes on, whatever becomes of its bundle.
@@ -263,14 +266,6 @@ def _is_new(error: BaseException) -> bool:
             alive = None
         _seen[id(error)] = (now, alive)
         return True
-
-
-def _complete(bundle: Path, said: dict[str, Any]) -> None:
-    """Add to a bundle what the exception says, which came after it."""
-    file = bundle / BUNDLE
-    document = msgspec.json.decode(read_bytes(file))
-    if isinstance(document, dict):
-        write_document(file, {**document, **clean(said)[0], "raised": True})
 
 
 def forget() -> None:
