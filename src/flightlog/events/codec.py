@@ -189,7 +189,7 @@ def _decode_by_field(kind: str, cls: type[Event], data: dict[str, Any]) -> Decod
     """Each field by itself, for a line that does not fit its declaration as a whole."""
     fields: dict[str, Any] = {}
     extra = {name: value for name, value in data.items() if name != "event"}
-    for field, takes_null in _fields(cls):
+    for field, takes_null in declared_fields(cls):
         if field.name in extra:
             try:
                 fields[field.name] = _convert(extra[field.name], field.type)
@@ -214,7 +214,7 @@ def _convert(value: Any, to: Any) -> Any:
 
 
 @cache
-def _fields(cls: type[Event]) -> list[tuple[msgspec.structs.FieldInfo, bool]]:
+def declared_fields(cls: type[Event]) -> list[tuple[msgspec.structs.FieldInfo, bool]]:
     """The declared fields, and whether each may be null."""
     return [(field, _takes_null(field.type)) for field in msgspec.structs.fields(cls)]
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import inspect
 
 from flightlog.events.base import Event, events_of, kind_of
+from flightlog.events.codec import declared_fields
 
 _SCALARS: tuple[tuple[type[inspect.Type], str], ...] = (
     (inspect.BoolType, "BOOLEAN"),
@@ -103,14 +104,6 @@ def _type_of_all(values: tuple[Any, ...]) -> str:
     return "BIGINT" if all(isinstance(value, int) for value in values) else "JSON"
 
 
-def _takes_null(of: inspect.Type) -> bool:
-    if isinstance(of, inspect.Metadata):
-        return _takes_null(of.type)
-    if isinstance(of, inspect.UnionType):
-        return any(map(_takes_null, of.types))
-    return isinstance(of, inspect.NoneType | inspect.AnyType)
-
-
 def _meet(one: str, other: str) -> str:
     if one == other:
         return one
@@ -125,9 +118,9 @@ def _defaults(stream: str, name: str) -> list[tuple[str, Any]]:
             field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory(),
         )
         for cls in events_of(stream)
-        for field in fields_of(cls)
+        for field, takes_null in declared_fields(cls)
         if field.encode_name == name and name not in Event.__struct_fields__
-        if not field.required and not _takes_null(field.type)
+        if not field.required and not takes_null
     ]
 
 
