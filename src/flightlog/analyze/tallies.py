@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from flightlog.events.base import Json
@@ -47,31 +49,21 @@ Key = tuple[str, str, int, str]
 class Newest(Generic[T]):
     """Keeps the `limit` items with the greatest keys."""
 
-    __slots__ = ("_bar", "_kept", "_limit")
+    __slots__ = ("_kept", "_limit")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._kept: list[tuple[Key, T]] = []
-        self._bar: Key = ("", "", -2, "")
 
     def would_keep(self, timestamp: str) -> bool:
         """Whether something of this time may be among the newest: a cheap look before an item is made."""
-        return timestamp >= self._bar[0]
+        return len(self._kept) < self._limit or timestamp >= self._kept[0][0][0]
 
     def add(self, key: Key, item: T) -> None:
         """Take an item, or leave it where enough newer ones are known."""
-        if key > self._bar:
-            self._kept.append((key, item))
-            if len(self._kept) >= 4 * self._limit:
-                self._shrink()
-
-    def _shrink(self) -> None:
-        self._kept.sort(key=lambda pair: pair[0])  # they come nearly in order, so this is cheap
-        if len(self._kept) > self._limit:
-            del self._kept[: -self._limit]
-            self._bar = self._kept[0][0]
+        insort(self._kept, (key, item), key=itemgetter(0))  # they come nearly in order, so this is cheap
+        del self._kept[: -self._limit]
 
     def items(self) -> list[T]:
         """What was kept, the newest first."""
-        self._shrink()
         return [item for _, item in reversed(self._kept)]

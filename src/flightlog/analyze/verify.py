@@ -178,13 +178,10 @@ def _differences(stored: bytes, headline: Headline) -> tuple[str, ...]:
         for key in sorted(before.keys() | after.keys())
         if not key.startswith("cost.") and (key not in before or before[key] != after.get(key, _ABSENT))
     ]
-    more = (
-        [f"{len(differ) - ReportLimits.max_listed_differences:,} more numbers differ"]
-        if len(differ) > ReportLimits.max_listed_differences
-        else []
-    )
+    if (left := len(differ) - ReportLimits.max_listed_differences) > 0:
+        return (*differ[:-left], f"{left:,} more numbers differ")
     if differ:
-        return (*differ[: ReportLimits.max_listed_differences], *more)
+        return tuple(differ)
     return () if document.keys() - counted.keys() else ("the same numbers, written differently",)
 
 

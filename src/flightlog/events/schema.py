@@ -33,6 +33,11 @@ def json_schema(stream: str | None = None) -> dict[str, Any]:
     }
 
 
+def result_schema(kind: Any, title: str) -> dict[str, Any]:
+    """JSON Schema (2020-12) of what a command writes as JSON: the struct `kind`."""
+    return {"$schema": DIALECT, "title": title, **msgspec.json.schema(kind)}
+
+
 def _definitions(cls: type[Event]) -> dict[str, Any]:
     """The event under its kind, and the types inside it under `kind.Type`: users' class names may
     coincide.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -29,10 +29,12 @@ from flightlog.analyze.advice.statistics import Outcome, RunStatistics, gather, 
 from flightlog.analyze.advice.walltime import advise_walltime
 from flightlog.analyze.history.attempts import ProjectHistory, read_past, unreadable
 from flightlog.analyze.limits import AdviceLimits
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import copied, grouped
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.text import base_name, first_line
 from flightlog.events import CostRates
+from flightlog.events.schema import result_schema
+from flightlog.store.documents import document_bytes
 from flightlog.store.earlier_runs import check_project, select_runs
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
@@ -185,8 +187,7 @@ def _prices(runs: Sequence[Run]) -> Prices | None:
         return None
     if not rates or (rates[-1].per_cpu_hour is None and rates[-1].per_gb_hour is None):
         return None
-    last = rates[-1]
-    return Prices(currency=last.currency, per_cpu_hour=last.per_cpu_hour, per_gb_hour=last.per_gb_hour)
+    return copied(Prices, rates[-1])
 
 
 def _of_another_project(
@@ -284,9 +285,8 @@ def advise_on_work(runs: Sequence[Run], *, task: str | None = None) -> WorkAdvic
             silent[kind] = look
         else:
             found += look
-    if any(
-        one.kind == "threads" for one in found
-    ):  # with another kind of workers another number of them is right
+    # With another kind of workers another number of them is right.
+    if any(one.kind == "threads" for one in found):
         found = [one for one in found if one.kind != "workers"]
     if task is not None:
         found = [one for one in found if one.about == task and one.kind in OF_TASKS]
@@ -308,22 +308,17 @@ def read_statistics(runs: Sequence[Run], problems: list[str]) -> tuple[list[Run]
     read: list[Run] = []
     shapes: list[RunStatistics] = []
     tasks = 0
-    whole: dict[str | None, int] = {}
+    whole: Counter[str | None] = Counter()
     for run in runs:
-        if len(shapes) == AdviceLimits.max_runs or (
-            len(shapes) >= AdviceLimits.min_runs and tasks + run.info.tasks_submitted > AdviceLimits.max_tasks
-        ):
+        many = tasks + run.info.tasks_submitted > AdviceLimits.max_tasks
+        if len(shapes) >= (AdviceLimits.min_runs if many else AdviceLimits.max_runs):
             break
         try:
             if run.status == "running" or any(run.run_id == other.run_id for other in read):
                 continue  # a copy counts once
-            many = whole.get(run.info.target, 0)
-            shapes.append(
-                uneventful(run)
-                if many >= AdviceLimits.max_runs_in_full and is_uneventful(run)
-                else gather(run)
-            )
-            whole[run.info.target] = many + 1
+            enough = whole[run.info.target] >= AdviceLimits.max_runs_in_full
+            shapes.append(uneventful(run) if enough and is_uneventful(run) else gather(run))
+            whole[run.info.target] += 1
         except unreadable() as error:
             problems.append(f"{run.run_id} cannot be read: {first_line(str(error))}")
             continue
@@ -353,8 +348,9 @@ class AdviceDocument(Advised, frozen=True, kw_only=True):
 def advised_json(advised: Advised) -> bytes:
     """The advice with its words as JSON, indented, ending in a newline."""
     worded = [
-        WordedRecommendation(
-            **msgspec.structs.asdict(one),
+        copied(
+            WordedRecommendation,
+            one,
             change=one.is_to_change,
             reason=reason(one),
             potential_savings=gain(one),
@@ -362,11 +358,9 @@ def advised_json(advised: Advised) -> bytes:
         )
         for one in advised.recommendations
     ]
-    document = AdviceDocument(**{**msgspec.structs.asdict(advised), "recommendations": worded})
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    return document_bytes(copied(AdviceDocument, advised, recommendations=worded))
 
 
 def advice_schema() -> dict[str, Any]:
     """The JSON Schema of the JSON of `flightlog advise`."""
-    schema = msgspec.json.schema(AdviceDocument)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog advice", **schema}
+    return result_schema(AdviceDocument, "Flightlog advice")

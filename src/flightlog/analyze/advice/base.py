@@ -5,6 +5,7 @@ safe side.
 from __future__ import annotations
 
 import math
+from itertools import count
 from typing import Any
 
 from msgspec import Struct
@@ -23,24 +24,17 @@ def round_memory(needed: float, *, binary: bool = False) -> int:
     """
     step = 2**20 if binary else 10**6
     while True:
-        wider = step * 2 if binary else _wider(step)
+        wider = step * 5 // 2 if not binary and str(step).startswith("2") else step * 2
         if wider > needed * AdviceLimits.max_rounding_share:
             return math.ceil(needed / step) * step
         step = wider
 
 
-def _wider(step: int) -> int:
-    """1, 2, 5, 10, 20, …"""
-    return step * 5 // 2 if str(step).startswith("2") else step * 2
-
-
 def round_cpus(needed: float) -> float:
     """CPUs: whole ones, or a half for tasks that mostly wait."""
-    return (
-        0.5
-        if needed <= AdviceLimits.max_cpus_of_waiting_task
-        else float(math.ceil(needed / (1.0 + AdviceLimits.cpu_tolerance)))
-    )
+    if needed <= AdviceLimits.max_cpus_of_waiting_task:
+        return 0.5
+    return float(math.ceil(needed / (1.0 + AdviceLimits.cpu_tolerance)))
 
 
 def memory_text(amount: int) -> str:
@@ -49,11 +43,7 @@ def memory_text(amount: int) -> str:
     """
     if is_binary(amount):
         eighths, rest = divmod(amount, 2**27)
-        return (
-            f"{eighths / 8:.3f}".rstrip("0").rstrip(".") + "G"
-            if amount >= 2**30 and rest == 0
-            else f"{amount // 2**20}M"
-        )
+        return f"{eighths / 8:.12g}G" if amount >= 2**30 and rest == 0 else f"{amount // 2**20}M"
     if amount >= 10**9 and amount % 10**7 == 0:
         whole, hundredths = divmod(amount // 10**7, 100)
         return f"{whole}.{hundredths:02d}".rstrip("0").rstrip(".") + "GB"
@@ -68,11 +58,8 @@ def amount_text(amount: float, *, binary: bool = False) -> str:
         power += 1
     if not power:
         return f"{amount:.0f} B"
-    scaled = amount / base**power
-    return (
-        f"{scaled:.{0 if scaled >= 99.5 else 1}f} "
-        f"{'kMGTP'[power - 1] if not binary else 'KMGTP'[power - 1]}{unit}"
-    )
+    scaled, prefixes = amount / base**power, "KMGTP" if binary else "kMGTP"
+    return f"{scaled:.{0 if scaled >= 99.5 else 1}f} {prefixes[power - 1]}{unit}"
 
 
 def cpus_text(amount: float) -> str:
@@ -95,22 +82,16 @@ _DAY = 86_400
 
 def round_count(number: float) -> int:
     """The next of 1, 2, 5, 10, 20, 50, … that is not less."""
-    step = 1
-    while True:
-        for times in (1, 2, 5):
-            if times * step >= number:
-                return times * step
-        step *= 10
+    sizes = (times * int(10**power) for power in count() for times in (1, 2, 5))
+    return next(size for size in sizes if size >= number)
 
 
 def round_duration(seconds: float) -> int:
     """The next duration, in seconds, that somebody would write by hand and that is not less; days beyond
     one.
     """
-    for duration in _DURATIONS:
-        if duration >= seconds:
-            return duration
-    return -(-int(-(-seconds // 1)) // _DAY) * _DAY
+    days = -(-int(-(-seconds // 1)) // _DAY) * _DAY
+    return next((duration for duration in _DURATIONS if duration >= seconds), days)
 
 
 def manifest_duration(seconds: int) -> str:

@@ -63,11 +63,8 @@ def _why_not(one: DuplicateCalls, shapes: Sequence[RunStatistics]) -> str | None
     """Why nothing is advised of a function that computes the same again; None where it is worth caching."""
     again = one.calls - one.different
     planned = [shape.planned.task(one.name) for shape in shapes]
-    if (
-        one.repeated_s < AdviceLimits.min_cache_saving_s
-        or again < AdviceLimits.min_repeated_calls
-        or one.repeated_s < AdviceLimits.min_cache_saving_share * one.total_s
-    ):
+    least = max(AdviceLimits.min_cache_saving_s, AdviceLimits.min_cache_saving_share * one.total_s)
+    if one.repeated_s < least or again < AdviceLimits.min_repeated_calls:
         return "too little of it is repeated"
     if one.total_s < AdviceLimits.min_call_s * one.calls:
         return "its calls are too short to gain by a lookup"
@@ -113,11 +110,8 @@ def _never_hits(name: str, shapes: Sequence[RunStatistics]) -> Advice | None:
     used = [(shape, shape.cache[name]) for shape in shapes if name in shape.cache]
     uses = [use for _, use in used]
     lookups = sum(use.hits + use.misses + use.bypassed for use in uses)
-    if (
-        len(used) < AdviceLimits.min_runs_without_hit
-        or lookups < AdviceLimits.min_lookups_without_hit
-        or any(use.hits for use in uses)
-    ):
+    few = len(used) < AdviceLimits.min_runs_without_hit or lookups < AdviceLimits.min_lookups_without_hit
+    if few or any(use.hits for use in uses):
         return None
     counted = sum((Counter(use.reasons) for use in uses), Counter[str]())
     reasons = dict(sorted(counted.items(), key=lambda one: (-one[1], one[0])))

@@ -151,9 +151,8 @@ def _peaks_before(attempts: Sequence[PastAttempt]) -> Peaks:
     found: dict[tuple[str, str, int], float] = {}
     highest: dict[tuple[str, str], float] = {}
     trees: dict[tuple[str, str], float] = {}
-    for attempt in sorted(
-        (one for one in attempts if one.ended is not None), key=lambda one: one.ended or 0.0
-    ):
+    ended = [one for one in attempts if one.ended is not None]
+    for attempt in sorted(ended, key=lambda one: one.ended or 0.0):
         worker = attempt.run_id, attempt.worker or ""
         key = attempt.run_id, attempt.task_id, attempt.attempt
         peak = float(attempt.peak_rss_bytes or 0.0)
@@ -245,9 +244,10 @@ def what_is_recent(runs: Sequence[Sequence[float]], *, least: int) -> Recent:
     each = _drift(there, levels)
     if each is None:
         return Recent(runs=len(runs))
-    split = _split(levels)
+    # Where two levels tell most of the values.
+    off, split = min((_off(levels[:at]) + _off(levels[at:]), at) for at in range(2, len(levels) - 1))
     line = [level - each * number for number, level in zip(there, levels, strict=True)]
-    if _off(line) > _off(levels[:split]) + _off(levels[split:]):
+    if _off(line) > off:
         return _since(runs, there, levels, (0, split), least)
     return Recent(runs=len(runs), drift=math.exp(each) - 1.0)
 
@@ -278,11 +278,6 @@ def _drift(there: Sequence[int], levels: Sequence[float]) -> float | None:
     chance = min(rising_chance(levels), rising_chance([-level for level in levels]))
     moved = abs(each) * (there[-1] - there[0])
     return each if chance <= _CHANCE and moved >= math.log1p(AdviceLimits.min_need_change) else None
-
-
-def _split(levels: Sequence[float]) -> int:
-    """Where two levels tell most of the values."""
-    return min(range(2, len(levels) - 1), key=lambda at: _off(levels[:at]) + _off(levels[at:]))
 
 
 def _off(values: Sequence[float]) -> float:
@@ -471,28 +466,25 @@ def _table(
     above = upper_bound(ratios, share)
     if above is None:
         return []
-    pairs: list[tuple[float | str, float | None]] = []
-    if growth.shape == "category":
-        by_need = sorted(growth.levels.items(), key=lambda pair: pair[1])
-        pairs += by_need
-    else:
-        pairs += [(x, growth.at_value(x)) for x in _spread(growth, counted)]
+    values: Sequence[float | str] = (
+        [name for name, _ in sorted(growth.levels.items(), key=lambda pair: pair[1])]
+        if growth.shape == "category"
+        else _spread(growth, counted)
+    )
     return [
         AtArgument(argument=growth.argument, value=value, bound=middle * above.value)
-        for value, middle in pairs
-        if middle is not None and middle * above.value <= most
+        for value in values
+        if (middle := growth.at_value(value)) is not None and middle * above.value <= most
     ]
 
 
 def _spread(growth: Growth, counted: Sequence[tuple[ObservedUse, Observation]]) -> list[float]:
     """A few of the values that the argument had, evenly among them, the smallest and the largest included."""
     found = sorted({x for use, _ in counted if (x := argument_of(use.args, growth.argument)) is not None})
-    if len(found) <= AdviceLimits.max_argument_rows:
+    rows = AdviceLimits.max_argument_rows
+    if len(found) <= rows:
         return found
-    return [
-        found[round(n * (len(found) - 1) / (AdviceLimits.max_argument_rows - 1))]
-        for n in range(AdviceLimits.max_argument_rows)
-    ]
+    return [found[round(n * (len(found) - 1) / (rows - 1))] for n in range(rows)]
 
 
 _NORMAL = NormalDist()
@@ -579,9 +571,8 @@ def upper_bound(
     if len(exact) < AdviceLimits.min_values:
         return None
     largest, middle = max(exact), median(exact)
-    telling = len(exact) + sum(
-        not one.exact and one.value > middle for one in values
-    )  # "more than little" is no news
+    # "More than little" is no news.
+    telling = len(exact) + sum(not one.exact and one.value > middle for one in values)
     worth = min(effective or math.inf, float(telling))
     rank = order_rank(math.floor(worth), share, AdviceLimits.assurance)
     if rank is not None:
@@ -594,13 +585,8 @@ def upper_bound(
     unseen = max((one.value for one in values if not one.exact), default=0.0)
     if unseen >= largest:
         return Bound(max(value, unseen), "censored lognormal")
-    return Bound(
-        min(
-            max(value, largest),
-            largest * (1.0 + AdviceLimits.min_values / max(worth, AdviceLimits.min_values)),
-        ),
-        "lognormal",
-    )
+    most = largest * (1.0 + AdviceLimits.min_values / max(worth, AdviceLimits.min_values))
+    return Bound(min(max(value, largest), most), "lognormal")
 
 
 _SHAPES: dict[str, Callable[[float], float]] = {
@@ -746,8 +732,11 @@ def _fit_numeric(
 
 
 def _fit_category(values: Sequence[float], args: Sequence[Mapping[str, Any]], name: str) -> Growth | None:
-    pairs = [(str(one[name]), v) for one, v in zip(args, values, strict=True)]
-    return _fit(pairs, lambda some: _levels(some, name))
+    def medians(pairs: Pairs) -> Growth:
+        levels = {value: median(needs) for value, needs in grouped(pairs).items()}
+        return Growth(argument=name, shape="category", levels=levels, held_out=0.0)
+
+    return _fit([(str(one[name]), v) for one, v in zip(args, values, strict=True)], medians)
 
 
 def _fit(pairs: Pairs, fit: Callable[[Pairs], Growth | None]) -> Growth | None:
@@ -771,17 +760,14 @@ def _fit(pairs: Pairs, fit: Callable[[Pairs], Growth | None]) -> Growth | None:
             ours += abs(math.log(v) - math.log(guess))
             plain += abs(math.log(v) - middle)
     whole = None if plain <= 0 or ours > AdviceLimits.max_held_out_error * plain else fit(pairs)
-    ends = [need for x, _ in (ordered[0], ordered[-1]) if whole and (need := whole.at_value(x)) is not None]
-    if whole is not None and whole.shape == "category":
+    if whole is None:
+        return None
+    ends = [need for x, _ in (ordered[0], ordered[-1]) if (need := whole.at_value(x)) is not None]
+    if whole.shape == "category":
         ends = [min(whole.levels.values()), max(whole.levels.values())]
-    if whole is None or len(ends) < 2 or ends[1] < ends[0] * (1 + AdviceLimits.min_need_change):
+    if len(ends) < 2 or ends[1] < ends[0] * (1 + AdviceLimits.min_need_change):
         return None
     return replace(whole, held_out=1.0 - ours / plain)
-
-
-def _levels(pairs: Pairs, name: str) -> Growth:
-    levels = {value: median(needs) for value, needs in grouped(pairs).items()}
-    return Growth(argument=name, shape="category", levels=levels, held_out=0.0)
 
 
 def _line(pairs: Pairs, name: str, shape: str) -> Growth | None:

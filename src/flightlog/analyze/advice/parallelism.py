@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -72,11 +73,8 @@ def advise_workers(shapes: Sequence[RunStatistics]) -> Outcome:
     if not known:
         return "no completed run tells when its workers were up"
     newest = known[0]
-    alike = [
-        s
-        for s in known
-        if (s.target, s.provider, s.workers) == (newest.target, newest.provider, newest.workers)
-    ]
+    kind = attrgetter("target", "provider", "workers")
+    alike = [shape for shape in known if kind(shape) == kind(newest)]
     if len(alike) < AdviceLimits.min_agreeing_runs:
         where = f" on target {newest.target}" if newest.target else ""
         completed = plural(len(alike), "completed run")
@@ -111,11 +109,8 @@ def _replayable(shape: RunStatistics) -> Replayed | None:
     held = shape.side_by_side.held_s if shape.side_by_side is not None else 0.0
     run = Replayed(shape=shape, time=shape.time, at_once=threads)
     off = abs(run.wall_s(shape.workers) - run.measured_s)
-    return (
-        run
-        if held <= 1.05 * threads * run.time.busy_s and off <= AdviceLimits.max_replay_error * run.measured_s
-        else None
-    )
+    fits = off <= AdviceLimits.max_replay_error * run.measured_s
+    return run if fits and held <= 1.05 * threads * run.time.busy_s else None
 
 
 def _fewer(runs: Sequence[Replayed]) -> Advice | None:
@@ -129,14 +124,12 @@ def _fewer(runs: Sequence[Replayed]) -> Advice | None:
         before.append(run.worker_s(workers, base))
         after.append(run.worker_s(enough, base))
         walls.append((run.wall_s(enough) - base) / max(run.lived_s, 1e-9))
-    saved, share = (
-        median(b - a for b, a in zip(before, after, strict=True)),
-        median(1 - a / b for b, a in zip(before, after, strict=True)),
-    )
-    local = runs[0].shape.provider == "local"
-    if share < (
-        AdviceLimits.min_local_worker_saving_share if local else AdviceLimits.min_worker_saving_share
-    ):
+    saved = median(b - a for b, a in zip(before, after, strict=True))
+    share = median(1 - a / b for b, a in zip(before, after, strict=True))
+    least = AdviceLimits.min_worker_saving_share
+    if runs[0].shape.provider == "local":
+        least = AdviceLimits.min_local_worker_saving_share
+    if share < least:
         return None
     idle = median(_share(run.time.idle_s, run.time.total_s) for run in runs)
     slower = max(0.0, *walls)
@@ -281,13 +274,8 @@ def advise_threads(shapes: Sequence[RunStatistics]) -> Outcome:
 
     Looks at the newest runs of the newest one's target that shared processes in the same way.
     """
-    known = [
-        shape
-        for shape in shapes
-        if shape.status == "completed"
-        and shape.side_by_side is not None
-        and shape.provider in {"local", "dask"}
-    ]
+    completed = [shape for shape in shapes if shape.status == "completed"]
+    known = [one for one in completed if one.side_by_side is not None and one.provider in {"local", "dask"}]
     if not known:
         return "no completed run of the engines that have both threads and processes"
     newest = known[0]
@@ -373,11 +361,8 @@ def _locked(shape: RunStatistics) -> _Locked | None:
     shared, machine = shape.side_by_side, shape.machine
     if shared is None or shared.cpu_s is None or machine is None or machine.hosts != 1:
         return None
-    if (
-        machine.cpus is None
-        or machine.cpu_percent is None
-        or shared.held_s - shared.cpu_s < AdviceLimits.min_saving_s
-    ):
+    waited = shared.held_s - shared.cpu_s
+    if machine.cpus is None or machine.cpu_percent is None or waited < AdviceLimits.min_saving_s:
         return None
     low, high = ONE_CORE
     cores = shared.cpu_s / shared.covered_s  # what processes cover adds up, so that this is of one of them
@@ -385,11 +370,9 @@ def _locked(shape: RunStatistics) -> _Locked | None:
         return None
     at_once, free = shared.held_s / shared.covered_s, machine.cpus * (1 - machine.cpu_percent / 100)
     times = min(at_once, cores + free / shared.processes) / cores
-    return (
-        _Locked(cores, at_once, times, shared.held_s * (1 - 1 / times))
-        if times >= AdviceLimits.min_speedup_by_processes
-        else None
-    )
+    if times < AdviceLimits.min_speedup_by_processes:
+        return None
+    return _Locked(cores, at_once, times, shared.held_s * (1 - 1 / times))
 
 
 def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:
@@ -413,11 +396,8 @@ def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:
         shares.append(time.startup_s / time.total_s)
     name, changes = _changed_options(shapes[0], {"processes": "false"})
     moved = median(_result_bytes(shape) for shape in shapes)
-    travel = (
-        f", and results of {format_bytes(moved)} need not travel"
-        if moved >= AdviceLimits.min_result_bytes
-        else ""
-    )
+    large = moved >= AdviceLimits.min_result_bytes
+    travel = f", and results of {format_bytes(moved)} need not travel" if large else ""
     each = median(shape.time.startup_s / shape.workers for shape in shapes if shape.time is not None)
     return Advice(
         kind="threads",
@@ -445,11 +425,9 @@ def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:
 
 def _result_bytes(shape: RunStatistics) -> float:
     """Size of a result, the mean over all tasks that know it; 0 where none does."""
-    known = [
-        (task.result_bytes, task.completed) for task in shape.tasks.values() if task.result_bytes is not None
-    ]
-    count = sum(number for _, number in known)
-    return sum(size * number for size, number in known) / count if count else 0.0
+    known = [task for task in shape.tasks.values() if task.result_bytes is not None]
+    count = sum(task.completed for task in known)
+    return sum((task.result_bytes or 0) * task.completed for task in known) / count if count else 0.0
 
 
 def _changed_options(shape: RunStatistics, options: dict[str, str]) -> tuple[str, dict[str, str]]:
@@ -483,18 +461,12 @@ def _chunk(name: str, found: Sequence[tuple[RunStatistics, TaskStatistics]]) -> 
     for shape, task in found:
         handover, length = task.handover_s or 0.0, task.total_s / task.completed if task.completed else 0.0
         held = task.attempts * handover
-        if (
-            held < AdviceLimits.min_dispatch_s
-            or held < AdviceLimits.min_dispatch_share * (held + task.total_s)
-            or length <= 0
-        ):
+        least = max(AdviceLimits.min_dispatch_s, AdviceLimits.min_dispatch_share * (held + task.total_s))
+        if held < least or length <= 0:
             return None
         fair = task.attempts / (AdviceLimits.min_chunks_per_worker * shape.workers)
-        size = min(
-            fair,
-            AdviceLimits.max_chunk_s / length,
-            round_count(handover / (AdviceLimits.max_dispatch_share_of_chunk * length)),
-        )
+        wanted = round_count(handover / (AdviceLimits.max_dispatch_share_of_chunk * length))
+        size = min(fair, AdviceLimits.max_chunk_s / length, wanted)
         each.append(handover)
         lengths.append(length)
         sizes.append(size)

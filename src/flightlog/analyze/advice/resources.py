@@ -107,21 +107,27 @@ class Recommendation(Struct, frozen=True, kw_only=True):
         return memory.killed if memory is not None else 0
 
     @property
+    def changed(self) -> Requested:
+        """What is recommended, as far as the request is not right as it is."""
+        new = {name: getattr(self.recommended, name) for name in ("cpus", "memory_bytes")}
+        changed = {
+            name: wanted
+            for name, wanted in new.items()
+            if wanted is not None and not is_same(getattr(self.current, name), wanted)
+        }
+        return Requested(**changed)
+
+    @property
     def is_to_change(self) -> bool:
         """Whether anything is to be changed."""
-        pairs = (
-            (self.current.cpus, self.recommended.cpus),
-            (self.current.memory_bytes, self.recommended.memory_bytes),
-        )
-        return any(new is not None and not is_same(old, new) for old, new in pairs)
+        return self.changed != Requested()
 
 
 def is_same(old: float | None, new: float) -> bool:
     """Whether a request is right as it is."""
-    return (
-        old is not None
-        and -AdviceLimits.max_unused_share * old <= new - old <= AdviceLimits.max_missing_share * old
-    )
+    if old is None:
+        return False
+    return -AdviceLimits.max_unused_share * old <= new - old <= AdviceLimits.max_missing_share * old
 
 
 def recommend(
@@ -165,7 +171,8 @@ def recommend(
         else None,
         gpus=current.gpus,
     )
-    by_run = _seconds_by_run(attempts)
+    seconds = grouped((one.run_id, one.duration_s) for one in attempts if one.duration_s is not None)
+    by_run = [math.fsum(each) for each in seconds.values()]
     since = set(runs[runs.index(memory.since) :] if memory and memory.since else runs)
     measured = [use.value for use in observed["memory"] if use.run_id in since]
     return Recommendation(
@@ -211,11 +218,6 @@ def _current(attempts: Sequence[PastAttempt]) -> Requested:
         if None not in (found.cpus, found.memory_bytes):
             break
     return found
-
-
-def _seconds_by_run(attempts: Sequence[PastAttempt]) -> list[float]:
-    seconds = grouped((one.run_id, one.duration_s) for one in attempts if one.duration_s is not None)
-    return [math.fsum(each) for each in seconds.values()]
 
 
 def _saving(
@@ -289,10 +291,8 @@ def component_needs(found: Sequence[Recommendation]) -> dict[str, ComponentNeeds
     by_component = grouped((one.component, one) for one in found if one.component is not None)
     return {
         name: ComponentNeeds(
-            cpus=_wanted([(one.recommended.cpus, one.current.cpus, one) for one in tasks], memory=False),
-            memory=_wanted(
-                [(one.recommended.memory_bytes, one.current.memory_bytes, one) for one in tasks], memory=True
-            ),
+            cpus=_wanted(tasks, "cpus"),
+            memory=_wanted(tasks, "memory_bytes"),
             attempts=sum(one.attempts for one in tasks),
             runs=max(one.runs for one in tasks),
         )
@@ -310,18 +310,17 @@ def component_settings(found: Sequence[Recommendation]) -> dict[str, Wanted]:
     }
 
 
-def _wanted(
-    tasks: Sequence[tuple[float | None, float | None, Recommendation]], *, memory: bool
-) -> Wanted | None:
-    known = [(amount, now, one) for amount, now, one in tasks if amount is not None]
+def _wanted(tasks: Sequence[Recommendation], what: str) -> Wanted | None:
+    """The largest of what tasks need, one of the fields of their requests; None where none is known."""
+    known = [(need, one) for one in tasks if (need := getattr(one.recommended, what)) is not None]
     if not known:
         return None
-    amount, now, decides = max(known, key=lambda each: each[0])
+    most, decides = max(known, key=lambda each: each[0])
     return Wanted(
-        amount=amount,
-        text=memory_text(int(amount)) if memory else f"{amount:g}",
+        amount=most,
+        text=f"{most:g}" if what == "cpus" else memory_text(int(most)),
         task=decides.task,
-        now=now,
+        now=getattr(decides.current, what),
         whole=len(known) == len(tasks),
     )
 
@@ -339,12 +338,10 @@ def request_text(request: Requested) -> str:
 
 def amount(need: Need, value: float, *, binary: bool) -> str:
     """An amount of the resource of a need, in its units."""
+    if need.resource == "cpus" and value < AdviceLimits.negligible_cpus:
+        return f"under {AdviceLimits.negligible_cpus:g} CPUs"
     if need.resource == "cpus":
-        return (
-            f"under {AdviceLimits.negligible_cpus:g} CPUs"
-            if value < AdviceLimits.negligible_cpus
-            else cpus_text(float(f"{value:.2g}"))
-        )
+        return cpus_text(float(f"{value:.2g}"))
     return format_duration(value) if need.resource == "walltime" else amount_text(value, binary=binary)
 
 
@@ -372,31 +369,17 @@ def reason(found: Recommendation) -> str:
         by_why = grouped((why, _NAMES[name]) for name, why in problems if name in {"cpus", "memory"})
         return "; ".join(f"{' and '.join(names)}: {why}" for why, names in by_why.items())
     what = "need" if found.killed else "usage"  # nobody saw what a killed one would have used
-    return f"{share_text(share)} percentile {what} is {' and '.join(said)}, {history_text(found)}"
-
-
-def history_text(found: Recommendation) -> str:
-    """`in 1,200 attempts of 20 runs`."""
-    return f"in {plural(found.attempts, 'attempt')} of {plural(found.runs, 'run')}"
+    history = f"in {plural(found.attempts, 'attempt')} of {plural(found.runs, 'run')}"
+    return f"{share_text(share)} percentile {what} is {' and '.join(said)}, {history}"
 
 
 def sentence(found: Recommendation) -> str:
     """What to change, and why, in one sentence."""
-    wanted = request_text(_changed(found))
+    wanted = request_text(found.changed)
     if not wanted:
         return f"{found.task}: what it asks for is right as it is; {reason(found)}"
     before = request_text(found.current)
     return f"{found.task}: ask for {wanted}{f' instead of {before}' if before else ''}; {reason(found)}"
-
-
-def _changed(found: Recommendation) -> Requested:
-    old, new = found.current, found.recommended
-    return Requested(
-        cpus=new.cpus if new.cpus is not None and not is_same(old.cpus, new.cpus) else None,
-        memory_bytes=new.memory_bytes
-        if new.memory_bytes is not None and not is_same(old.memory_bytes, new.memory_bytes)
-        else None,
-    )
 
 
 def gain(found: Recommendation) -> str | None:
@@ -424,11 +407,8 @@ def gain(found: Recommendation) -> str | None:
     if hours:
         text += f": {' and '.join(hours)} a run"
     if more:
-        why = (
-            f", so that tasks are not killed as {found.killed} {'was' if found.killed == 1 else 'were'}"
-            if found.killed
-            else ""
-        )
+        were = "was" if found.killed == 1 else "were"
+        why = f", so that tasks are not killed as {found.killed} {were}" if found.killed else ""
         text += f"{'; ' if text else 'none: '}it takes {' and '.join(more)}{why}"
     return text or None
 
@@ -455,11 +435,8 @@ def notes(found: Recommendation) -> list[str]:
     took = found.needs.get("walltime")
     if took is not None and took.bound is not None:
         enough = format_percent(took.share)
-        grown = (
-            f", more with larger {took.growth.argument}"
-            if took.growth and took.growth.shape != "category"
-            else ""
-        )
+        grows = took.growth and took.growth.shape != "category"
+        grown = f", more with larger {took.growth.argument}" if took.growth and grows else ""
         said.append(f"{enough} of the attempts end within {format_duration(took.bound)}{grown}.")
     return said
 
@@ -490,8 +467,8 @@ def _is_worth_less(need: Need) -> bool:
 
 
 def _notes(found: Recommendation, need: Need) -> list[str]:
-    name, binary = _NAMES[need.resource].capitalize(), found.binary
-    name = "CPUs" if need.resource == "cpus" else "GPU memory" if need.resource == "gpu_memory" else name
+    name, binary = _NAMES[need.resource], found.binary
+    name = name[0].upper() + name[1:]
     said = []
     if need.resource == "gpu_memory" and need.bound is not None:
         said.append(
@@ -523,12 +500,8 @@ def _notes(found: Recommendation, need: Need) -> list[str]:
             f"{name}: the largest needs are only known to be larger than what was given; the rest is "
             "estimated."
         )
-    if (
-        need.worth is not None
-        and _is_worth_less(need)
-        and need.method != "lognormal"
-        and need.resource != "cpus"
-    ):
+    alike = _is_worth_less(need) and need.method != "lognormal"
+    if need.worth is not None and alike and need.resource != "cpus":
         said.append(
             f"{name}: tasks of one run resemble each other, so {need.tasks:,} say no more than "
             f"{round(need.worth):,} would."
@@ -587,16 +560,10 @@ def evidence(found: Recommendation) -> dict[str, Any]:
     shown: dict[str, Any] = {"attempts": found.attempts, "runs": found.runs, "failed": found.failed}
     units = {"cpus": "", "memory": "_bytes", "gpu_memory": "_bytes", "walltime": "_s"}
     for what, need in found.needs.items():
-        for field, value in (
-            ("typical", need.typical),
-            ("usual_most", need.usual_most),
-            ("largest", need.largest),
-            ("bound", need.bound),
-        ):
-            if value is not None:
-                shown[f"{what}_{field}{units[what]}"] = (
-                    round(value) if units[what] == "_bytes" else round(value, 4)
-                )
+        digits = None if units[what] == "_bytes" else 4
+        for field in ("typical", "usual_most", "largest", "bound"):
+            if (value := getattr(need, field)) is not None:
+                shown[f"{what}_{field}{units[what]}"] = round(value, digits)
         if need.killed:
             shown[f"{what}_killed"] = need.killed
     shown["share"] = next((need.share for need in found.needs.values()), None)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from flightlog.analyze.advice.base import Advice, worker_time
 from flightlog.analyze.advice.caching import Mended
 from flightlog.analyze.advice.statistics import Outcome, RunStatistics
 from flightlog.analyze.limits import AdviceLimits
+from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural, words
 from flightlog.core.units import format_percent
 
@@ -37,15 +37,15 @@ _OTHERS = frozenset({"DependencyFailed", "MemoryError", "OUT_OF_MEMORY", "OutOfM
 """Errors that other advice is about, or that are not the task's own."""
 
 
-class _Total(Struct):
-    """One kind of failure of one task, over all runs."""
+class _Total(NamedTuple):
+    """One kind of failure of one task, over all runs; figures as those of `Retried`."""
 
-    runs: int = 0
-    tasks: int = 0
-    tried_again: int = 0
-    rescued: int = 0
-    same_again: int = 0
-    again_s: float = 0.0
+    runs: int
+    tasks: int
+    tried_again: int
+    rescued: int
+    same_again: int
+    again_s: float
 
 
 def is_transient(error_type: str | None) -> bool:
@@ -57,13 +57,11 @@ def advise_retries(shapes: Sequence[RunStatistics], mended: Sequence[Mended] = (
     """What to retry and what not, by task. `mended` are failed calls that completed when made again
     elsewhere.
     """
-    totals: dict[tuple[str, str], _Total] = {}
-    for shape in shapes:
-        for row in shape.retried:
-            total = totals.setdefault((row.name, row.error_type or ""), _Total())
-            total.runs += 1
-            for field in ("tasks", "tried_again", "rescued", "same_again", "again_s"):
-                setattr(total, field, getattr(total, field) + getattr(row, field))
+    rows = grouped(((row.name, row.error_type or ""), row) for shape in shapes for row in shape.retried)
+    totals = {
+        key: _Total(len(of), *(sum(getattr(row, field) for row in of) for field in _Total._fields[1:]))
+        for key, of in rows.items()
+    }
     if not totals:
         return f"no attempt failed in {len(shapes)} runs"
     advice = [
@@ -91,9 +89,8 @@ def _useless(
     runs = len(shapes)
     spent = sum(shape.time.total_s for shape in shapes if shape.time is not None)
     each_s = total.again_s / total.runs
-    if each_s < AdviceLimits.min_retry_s or (
-        each_s < AdviceLimits.large_retry_s and total.again_s < AdviceLimits.min_retry_share * spent
-    ):
+    small = each_s < AdviceLimits.large_retry_s and total.again_s < AdviceLimits.min_retry_share * spent
+    if each_s < AdviceLimits.min_retry_s or small:
         return None
     helped = sorted(other for (task, other), it in totals.items() if task == name and it.rescued)
     planned = _planned(name, shapes)
@@ -146,20 +143,14 @@ def _worth(
     if planned or not given_up:
         return None
     evidence = {"runs": len(shapes), "error_type": error, "failed_for_good": given_up, "retries": planned}
-    if (
-        total.tried_again >= AdviceLimits.min_rescued_tasks
-        and total.rescued >= AdviceLimits.min_rescued_share * total.tried_again
-    ):
+    few, most = AdviceLimits.min_rescued_tasks, AdviceLimits.min_rescued_share
+    if total.tried_again >= few and total.rescued >= most * total.tried_again:
         share = total.rescued / total.tried_again
         why = f"{total.rescued:,} of {total.tried_again:,} tasks that were retried after it completed"
         evidence |= {"tried_again": total.tried_again, "rescued": total.rescued}
     else:
         again = next((m for m in mended if (m.name, m.error_type) == (name, error)), None)
-        if (
-            again is None
-            or again.completed < AdviceLimits.min_rescued_tasks
-            or again.completed < AdviceLimits.min_rescued_share * again.calls
-        ):
+        if again is None or again.completed < max(few, most * again.calls):
             return None
         share = again.completed / again.calls
         why = (

@@ -143,6 +143,7 @@ def gather(run: Run) -> RunStatistics:
         [machine] = tables.records(_MACHINE)
         [sharing] = tables.records(_SHARING)
         troubled = any(task.attempts > task.completed for task in tasks.values())
+        kinds = {"kinds": AdviceLimits.max_failure_kinds}
         most = most_at_once(tables, "SELECT since, until FROM uptimes") if by_workers else None
         return msgspec.structs.replace(
             uneventful(run),
@@ -158,11 +159,7 @@ def gather(run: Run) -> RunStatistics:
                 for row in tables.records(_CACHE, {"few": AdviceLimits.max_cache_reasons})
             },
             cached_tasks=frozenset(name for (name,) in tables.rows(_CACHED)),
-            retried=[
-                Retried(**row) for row in tables.records(_RETRIED, {"kinds": AdviceLimits.max_failure_kinds})
-            ]
-            if troubled
-            else [],
+            retried=[Retried(**row) for row in tables.records(_RETRIED, kinds)] if troubled else [],
             timed_out=timed_out_attempts(tables) if troubled else [],
             jobs=[Job(**row) for row in tables.records(_ACCOUNTED)],
         )
@@ -331,11 +328,10 @@ GROUP BY ALL ORDER BY count(*) DESC, name, said LIMIT $kinds
 
 def timed_out_attempts(tables: RunTables) -> list[TimedOut]:
     """Attempts ended at their timeout; a TimeoutError of the program's own is none."""
+    rows = tables.rows(_MESSAGES, {"kinds": AdviceLimits.max_failure_kinds})
     found = grouped(
         (name, (number, timeout_of(said)))
-        for name, error_type, said, number in tables.rows(
-            _MESSAGES, {"kinds": AdviceLimits.max_failure_kinds}
-        )
+        for name, error_type, said, number in rows
         if timed_out(error_type, said, None)
     )
     return [

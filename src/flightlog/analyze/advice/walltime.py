@@ -17,13 +17,11 @@ from flightlog.core.units import format_duration, format_percent
 def advise_walltime(shapes: Sequence[RunStatistics]) -> Outcome:
     """On the time limit of jobs, and on the timeout of each task."""
     advice = [*_jobs(shapes), *_timeouts(shapes)]
-    if advice:
-        return advice
     limited = any(
         shape.jobs or shape.timed_out or any(t.timeout_s for t in shape.planned.tasks.values())
         for shape in shapes
     )
-    return "time limits suit the work" if limited else "no time limit is known"
+    return advice or ("time limits suit the work" if limited else "no time limit is known")
 
 
 def _jobs(shapes: Sequence[RunStatistics]) -> list[Advice]:
@@ -50,16 +48,9 @@ def _jobs(shapes: Sequence[RunStatistics]) -> list[Advice]:
         why = f"the longest of {runs} took {format_duration(longest)}, {share} of it"
         gain = "jobs that are not cut short"
     else:
-        far = (
-            limit >= AdviceLimits.far_limit_ratio * longest
-            and limit >= AdviceLimits.min_walltime_s
-            and round_duration(needed) <= limit / 2
-        )
-        if (
-            not far
-            or len(jobs) < AdviceLimits.min_ended_jobs
-            or len(alike) < AdviceLimits.min_runs_with_limit
-        ):
+        far = max(AdviceLimits.far_limit_ratio * longest, AdviceLimits.min_walltime_s)
+        few = len(jobs) < AdviceLimits.min_ended_jobs or len(alike) < AdviceLimits.min_runs_with_limit
+        if few or limit < max(far, 2 * round_duration(needed)):
             return []
         why = (
             f"the longest of {runs} took {format_duration(longest)}, and a batch system fits short jobs in "
@@ -131,12 +122,8 @@ def _timeout(name: str, shapes: Sequence[RunStatistics]) -> Advice | None:
     hit = f"{over} attempt{'s' * (over != 1)} ran into it"
     took = None if longest is None else format_duration(longest)
     saved = None
-    if (
-        over
-        and longest is not None
-        and completed >= AdviceLimits.min_completed_tasks
-        and longest < AdviceLimits.max_share_of_completed * limit
-    ):
+    short = longest is not None and longest < AdviceLimits.max_share_of_completed * limit
+    if over and longest is not None and short and completed >= AdviceLimits.min_completed_tasks:
         wanted = round_duration(2 * longest)
         if wanted > limit / 2:
             return None

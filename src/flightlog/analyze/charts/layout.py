@@ -143,8 +143,7 @@ def lay_out_items(
     names = tables.execute(chosen).fetchall()
     others = max(0, len(names) - ChartLimits.max_coloured_names)
     if len(names) == ChartLimits.max_compared_names:
-        more = tables.scalar("SELECT count(DISTINCT task) FROM drawn_items ANTI JOIN chosen USING (task)")
-        others += more
+        others += tables.scalar("SELECT count(DISTINCT task) FROM drawn_items ANTI JOIN chosen USING (task)")
     return TimelineItems(
         what,
         workers,
@@ -277,13 +276,10 @@ def pack(
         count = used[place].number if place in used else int(place >= 0 and idle)
         first[place] = len(lanes)
         worker = workers[place] if place >= 0 else None
-        label = nowhere if worker is None else cut(worker, ChartLimits.max_name_characters)
+        shown, host = _shown(worker), _shown(hosts.get(worker or ""))
+        label = nowhere if shown is None else shown
         lanes += [
-            TimelineRow(
-                label=label if count == 1 else f"{label} · {row + 1}",
-                worker=None if worker is None else cut(worker, ChartLimits.max_name_characters),
-                host=None if worker is None else _host(hosts.get(worker)),
-            )
+            TimelineRow(label=label if count == 1 else f"{label} · {row + 1}", worker=shown, host=host)
             for row in range(count)
         ]
     lane = [first[place] + row for (place, _, _), row in zip(pieces, rows, strict=True)]
@@ -314,14 +310,12 @@ def merge_lanes(workers: Sequence[str], hosts: Mapping[str, str | None], nowhere
         group = workers[len(workers) * row // rows : len(workers) * (row + 1) // rows]
         of_place += [row] * len(group)
         known = {hosts.get(name) for name in group}
-        one = len(group) == 1
+        one = _shown(group[0]) if len(group) == 1 else None
         lanes.append(
             TimelineRow(
-                label=cut(group[0], ChartLimits.max_name_characters)
-                if one
-                else f"{cut(group[0], 60)} to {cut(group[-1], 60)}",
-                worker=cut(group[0], ChartLimits.max_name_characters) if one else None,
-                host=_host(known.pop()) if len(known) == 1 else None,
+                label=one or f"{cut(group[0], 60)} to {cut(group[-1], 60)}",
+                worker=one,
+                host=_shown(known.pop()) if len(known) == 1 else None,
                 merged=len(group),
             )
         )
@@ -331,5 +325,5 @@ def merge_lanes(workers: Sequence[str], hosts: Mapping[str, str | None], nowhere
     return MergedRows(lanes, of_place)
 
 
-def _host(name: str | None) -> str | None:
+def _shown(name: str | None) -> str | None:
     return None if name is None else cut(name, ChartLimits.max_name_characters)

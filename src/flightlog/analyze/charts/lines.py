@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flightlog.analyze.charts.layout import TimeWindow
 from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves, Unit
 from flightlog.analyze.limits import ChartLimits, ReportLimits
+from flightlog.analyze.tallies import grouped
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
@@ -319,26 +320,12 @@ def curves(
     """
     tables.execute(_VALUES.format(at=inside(frame, "at_ns(timestamp)")))
     tables.execute(_NAMES, {"most": most})
-    series: dict[str, tuple[Any, ...]] = {
-        row[0]: row[1:]
-        for row in tables.execute(
-            'SELECT name, "values", known, stepped, names, unknown, alone, astray FROM metric_names ORDER '
-            'BY known > 1 DESC, "values" DESC, name'
-        ).fetchall()
-    }
+    series = tables.records('FROM metric_names ORDER BY known > 1 DESC, "values" DESC, name')
     if not series:
         return None
-    found: dict[str, list[_LinePoint]] = {}
-    answer = tables.execute(_POINTS, {"points": points})
-    while rows := answer.fetchmany(2000):
-        for row in rows:
-            found.setdefault(row[0], []).append(_LinePoint(*row))
-    drawn = [
-        _curve(name, found[name], stepped=stepped, values=values, unknown=values - known)
-        for name, (values, known, stepped, *_) in series.items()
-        if name in found
-    ]
-    [(names, unknown, alone, astray), *_] = (row[3:] for row in series.values())
+    found = grouped((row[0], _LinePoint(*row)) for row in tables.rows(_POINTS, {"points": points}))
+    drawn = [_curve(row, found[row["name"]]) for row in series if row["name"] in found]
+    names, alone, unknown, astray = (series[0][count] for count in ("names", "alone", "unknown", "astray"))
     return Curves(
         since=frame.since,
         length_s=frame.length_s,
@@ -348,18 +335,18 @@ def curves(
     )
 
 
-def _curve(name: str, points: list[_LinePoint], *, stepped: bool, values: int, unknown: int) -> Curve:
+def _curve(series: dict[str, Any], points: list[_LinePoint]) -> Curve:
     several = any(point.known > 1 for point in points)
     return Curve(
-        name=cut(name, ChartLimits.max_name_characters),
-        by="step" if stepped else "time",
+        name=cut(series["name"], ChartLimits.max_name_characters),
+        by="step" if series["stepped"] else "time",
         at=[_number(point.at) or 0.0 for point in points],
         value=[_number(point.mean) for point in points],
         least=[_number(point.least) for point in points] if several else [],
         most=[_number(point.most) for point in points] if several else [],
         lost_at=[point.lost for point in points if point.lost is not None],
-        values=values,
-        lost=unknown,
+        values=series["values"],
+        lost=series["values"] - series["known"],
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -34,6 +34,7 @@ from flightlog.analyze.limits import ChartLimits
 from flightlog.analyze.report.report import Report, kept_report, report_and
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.time_shares import Shares, shares
+from flightlog.analyze.tallies import grouped
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 from flightlog.core.units import format_duration
@@ -85,29 +86,21 @@ def durations(tables: RunTables) -> list[DurationSpread]:
         ChartLimits.max_bins,
         zero=any(row[5] for row in rows),
     )
-    counts: dict[int, dict[int, int]] = {}
-    for rank, number, count in tables.execute(
-        f"SELECT rank, {bin_of('s', found)} AS bin, count(*) FROM times GROUP BY ALL"  # noqa: S608 - numbers
-    ).fetchall():
-        counts.setdefault(rank, {})[number] = count
-    return [
-        _spread(cut(names[row[0]], ChartLimits.max_name_characters), row, found, counts[row[0]])
-        for row in rows
-    ]
-
-
-def _spread(name: str, row: Any, found: list[float], counts: dict[int, int]) -> DurationSpread:
-    _, count, total, quantiles, *_ = row
-    first, last = min(counts), max(counts)
+    bins = f"SELECT rank, {bin_of('s', found)} AS bin, count(*) FROM times GROUP BY ALL"  # noqa: S608 - numbers
+    counted = {rank: dict(of) for rank, of in grouped((rank, of) for rank, *of in tables.rows(bins)).items()}
     fields = ("least_s", "p25_s", "median_s", "p75_s", "p95_s", "most_s")
-    return DurationSpread(
-        name=name,
-        count=count,
-        total_s=int(total) / SECOND,
-        edges_s=found[first : last + 2],
-        counts=[counts.get(number, 0) for number in range(first, last + 1)],
-        **dict(zip(fields, quantiles, strict=True)),
-    )
+    return [
+        DurationSpread(
+            name=cut(names[rank], ChartLimits.max_name_characters),
+            count=count,
+            total_s=int(total) / SECOND,
+            edges_s=found[min(counts) : max(counts) + 2],
+            counts=[counts.get(number, 0) for number in range(min(counts), max(counts) + 1)],
+            **dict(zip(fields, quantiles, strict=True)),
+        )
+        for rank, count, total, quantiles, *_ in rows
+        for counts in (counted[rank],)
+    ]
 
 
 _KNOWN = "FROM drawn WHERE queue_s IS NOT NULL AND duration_s IS NOT NULL"
@@ -290,23 +283,19 @@ def load(tables: RunTables, frame: TimeWindow) -> Chart | None:
     """
     stretches = frame.stretches(ChartLimits.max_concurrency_points)
     at = stretches.middles_s()
-    series = []
-    placed = tables.scalar("SELECT count(since) FROM drawn")
-    if placed:
-        running = means(tables, "SELECT since, until FROM drawn WHERE since IS NOT NULL", stretches)
-        series.append(ChartSeries(label="running", at_s=at, value=list(running)))
-    waiting = means(
-        tables, "SELECT waits AS since, waited AS until FROM drawn WHERE waits < waited", stretches
-    )
-    if any(waiting):
-        series.append(ChartSeries(label="waiting", at_s=at, value=list(waiting)))
-    if tables.scalar("SELECT count(*) FROM worker_lives"):
-        lives = f"""
+    lines = {
+        "running": "SELECT since, until FROM drawn WHERE since IS NOT NULL",
+        "waiting": "SELECT waits AS since, waited AS until FROM drawn WHERE waits < waited",
+        "workers up": f"""
             SELECT least(greatest(since - {frame.start}, 0), {frame.length}) AS since,
                 least(greatest(until - {frame.start}, 0), {frame.length}) AS until FROM worker_lives
-        """  # noqa: S608 - numbers
-        up = means(tables, lives, stretches)
-        series.append(ChartSeries(label="workers up", at_s=at, value=list(up)))
+        """,  # noqa: S608 - numbers
+    }
+    series = [
+        ChartSeries(label=label, at_s=at, value=list(means(tables, intervals, stretches)))
+        for label, intervals in lines.items()
+        if tables.scalar(f"SELECT count(*) FROM ({intervals})")  # noqa: S608 - statements of ours
+    ]
     if not series:
         return None
     each = format_duration(stretches.width / 1e9)

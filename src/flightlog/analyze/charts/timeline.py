@@ -22,6 +22,7 @@ from flightlog.analyze.charts.layout import (
 )
 from flightlog.analyze.charts.results import Bars, Cells, Nested, Timeline, TimelineMark, TimelineRow
 from flightlog.analyze.limits import ChartLimits
+from flightlog.analyze.tallies import grouped
 from flightlog.core.intervals import Lanes
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
@@ -136,7 +137,7 @@ def timeline(
     rows without overlapping.
     """
     tables, workers = context.tables, pieces.workers
-    nowhere = _nowhere(pieces, workers)
+    nowhere = "spans" if pieces.what == "spans" else "no known worker" if workers else "tasks"
     single: OneByOne | None = None
     density: Cells | None = None
     inside: Nested | None = None
@@ -177,12 +178,6 @@ def timeline(
     )
 
 
-def _nowhere(pieces: TimelineItems, workers: Sequence[str]) -> str:
-    if pieces.what == "spans":
-        return "spans"
-    return "no known worker" if workers else "tasks"
-
-
 def _notes(
     pieces: TimelineItems,
     lanes: Sequence[TimelineRow],
@@ -193,11 +188,8 @@ def _notes(
 ) -> list[str]:
     notes = []
     if density is not None:
-        why = (
-            ""
-            if pieces.placed > ChartLimits.max_drawn_attempts
-            else ", as more of them ran side by side than there are rows"
-        )
+        few = pieces.placed <= ChartLimits.max_drawn_attempts
+        why = ", as more of them ran side by side than there are rows" if few else ""
         notes.append(
             f"This shows density and not single {pieces.what}: {_many(pieces.placed, pieces.what)} drawn by "
             f"stretches of time{why}; a stretch has the colour of the name that held it longest."
@@ -308,29 +300,24 @@ def cells(tables: RunTables, frame: TimeWindow, merged: MergedRows) -> Cells:
     The sum of `busy` times length times the workers of its row is the time of all pieces.
     """
     stretches = frame.stretches(ChartLimits.max_cells_per_row)
-    found = tables.execute(
-        _CELLS,
-        {
-            "lanes": merged.of_place,
-            "width": stretches.width,
-            "count": stretches.number,
-            "length": stretches.length,
-        },
+    width, count, length = stretches
+    found: list[_Cell] = []
+    for lane, stretch, *rest in tables.rows(
+        _CELLS, {"lanes": merged.of_place, "width": width, "count": count, "length": length}
+    ):
+        cell = _Cell(stretches, merged.lanes[lane].merged, lane, stretch, *rest)
+        if found and found[-1].takes(cell):
+            found[-1].grow(cell)
+        else:
+            found.append(cell)
+    return Cells(
+        lane=[one.lane for one in found],
+        start_s=[one.since / SECOND for one in found],
+        length_s=[(one.until - one.since) / SECOND for one in found],
+        name=[one.name for one in found],
+        attempts=[one.began - one.ended for one in found],
+        busy=[round(one.busy, 9) for one in found],
     )
-    kept = Cells(lane=[], start_s=[], length_s=[], name=[], attempts=[], busy=[])
-    growing: _Cell | None = None
-    while rows := found.fetchmany(2000):
-        for lane, stretch, *rest in rows:
-            cell = _Cell(stretches, merged.lanes[lane].merged, lane, stretch, *rest)
-            if growing is not None and growing.takes(cell):
-                growing.grow(cell)
-                continue
-            if growing is not None:
-                growing.put_into(kept)
-            growing = cell
-    if growing is not None:
-        growing.put_into(kept)
-    return kept
 
 
 class _Cell:
@@ -338,37 +325,27 @@ class _Cell:
 
     def __init__(self, stretches: Stretches, workers: int, lane: int, stretch: int, *rest: Any) -> None:
         self.lane, self._workers = lane, workers
-        self._next = stretch + 1
-        self._since, self._until = stretches.begins(stretch), stretches.begins(stretch + 1)
-        self._stretch = stretch
-        name, self._work, self._began, self._ended = rest
-        self._name = drawn_apart(name)
+        self._stretch, self._next = stretch, stretch + 1
+        self.since, self.until = stretches.begins(stretch), stretches.begins(stretch + 1)
+        name, self._work, self.began, self.ended = rest
+        self.name = drawn_apart(name)
         self._first = self.busy
 
     @property
     def busy(self) -> float:
         """How many ran at once for each worker, on average."""
-        return float(self._work) / (self._until - self._since) / self._workers
+        return float(self._work) / (self.until - self.since) / self._workers
 
     def takes(self, other: _Cell) -> bool:
         """Whether it looks the same, and is next to this one."""
-        return (other.lane, other._stretch, other._name) == (self.lane, self._next, self._name) and abs(
-            other.busy - self._first
-        ) <= ChartLimits.merged_load_difference * max(1.0, self._first)
+        beside = (other.lane, other._stretch, other.name) == (self.lane, self._next, self.name)
+        most = ChartLimits.merged_load_difference * max(1.0, self._first)
+        return beside and abs(other.busy - self._first) <= most
 
     def grow(self, other: _Cell) -> None:
         """Take it in."""
-        self._next, self._until, self._began = other._next, other._until, other._began
+        self._next, self.until, self.began = other._next, other.until, other.began
         self._work += other._work
-
-    def put_into(self, kept: Cells) -> None:
-        """Add it to the columns."""
-        kept.lane.append(self.lane)
-        kept.start_s.append(self._since / SECOND)
-        kept.length_s.append((self._until - self._since) / SECOND)
-        kept.name.append(self._name)
-        kept.attempts.append(self._began - self._ended)
-        kept.busy.append(round(self.busy, 9))
 
 
 _ENDED_BADLY = """
@@ -434,14 +411,8 @@ def marks(
         WHERE event = 'worker_lost' AND moment IS NOT NULL ORDER BY ALL
         """  # noqa: S608 - a constant
     ).fetchall()
-    few = (
-        [
-            lost[len(lost) * n // ChartLimits.max_lost_worker_marks]
-            for n in range(ChartLimits.max_lost_worker_marks)
-        ]
-        if len(lost) > ChartLimits.max_lost_worker_marks
-        else lost
-    )
+    most = ChartLimits.max_lost_worker_marks
+    few = [lost[len(lost) * n // most] for n in range(most)] if len(lost) > most else lost
     found = [
         TimelineMark(
             lane=lane,
@@ -466,9 +437,8 @@ def marks(
     total = len(lost)
     if tables.scalar("SELECT count(*) FROM ended_badly") == 0:
         return Marked(found, total)
-    for task, task_id, attempt, place, error, kind, at, of, message in tables.execute(
-        _WITH_ERRORS.format(errors=_ERRORS[what])
-    ).fetchall():
+    rows = tables.rows(_WITH_ERRORS.format(errors=_ERRORS[what]))
+    for task, task_id, attempt, place, error, kind, at, of, message in rows:
         total = len(lost) + of
         found.append(
             TimelineMark(
@@ -596,9 +566,7 @@ def outside(tables: RunTables, frame: TimeWindow, root: str | None) -> Nested | 
 
 def _fitting(found: Sequence[_Span], most_rows: int) -> list[_Span]:
     """Those of one lane that fit on `most_rows` rows, of which each level keeps at least one."""
-    by_depth: dict[int, list[_Span]] = {}
-    for span in found:
-        by_depth.setdefault(span.depth, []).append(span)
+    by_depth = grouped((span.depth, span) for span in found)
     fitting: list[_Span] = []
     drawn: set[str | None] = set()
     left = most_rows
@@ -677,9 +645,9 @@ def _laid_out(found: list[_Span], lanes: int, most_rows: int) -> Nested | None:
     for (lane, depth), count in sorted(used.items()):
         first[lane, depth] = per_lane[lane]
         per_lane[lane] += count
-    times: dict[str, int] = {}
+    times: Counter[str] = Counter()
     for span in found:
-        times[span.name] = times.get(span.name, 0) + span.until - span.since
+        times[span.name] += span.until - span.since
     names = sorted(times, key=lambda name: (-times[name], name))
     numbers = {name: number for number, name in enumerate(names)}
     return Nested(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,8 @@ from flightlog.analyze.limits import CompareLimits
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
+from flightlog.events.schema import result_schema
+from flightlog.store.documents import document_bytes
 from flightlog.store.layout import ELAPSED, Adopted
 from flightlog.store.read.snapshot import held_still
 from flightlog.store.tables.connection import path_text
@@ -145,7 +148,7 @@ def comparison_bytes(comparison: Comparison, outcomes: Sequence[ThresholdOutcome
     document = {field: getattr(comparison, field) for field in comparison.__struct_fields__}
     if outcomes is not None:
         document["conditions"] = list(outcomes)
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    return document_bytes(document)
 
 
 def comparison_schema() -> dict[str, Any]:
@@ -157,11 +160,7 @@ def comparison_schema() -> dict[str, Any]:
         kw_only=True,
         namespace={"__doc__": Comparison.__doc__},
     )
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Flightlog comparison",
-        **msgspec.json.schema(written),
-    }
+    return result_schema(written, "Flightlog comparison")
 
 
 def _side(group: RunGroup) -> Side:
@@ -242,35 +241,27 @@ def _run_resources(old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunF
     )
 
 
-_RESOURCES = ("peak_rss_bytes", "cpu_s", "read_bytes", "write_bytes")
-
-
 def _task_resources(tables: RunTables) -> list[ResourceChange]:
     """What tasks used, by name: the highest peak, CPU time of one on average, bytes a run."""
-    rows = tables.execute(
+    rows = tables.records(
         """
-        SELECT task, side, count(*), max(peak_rss_bytes),
-            sum(in_ns(cpu_s)) / count(cpu_s) / 1e9,
-            sum(read_bytes) / runs, sum(write_bytes) / runs
-        FROM compared JOIN sides USING (run_id) JOIN (SELECT side, count(*) AS runs FROM sides GROUP BY side)
-            USING (side)
-        GROUP BY task, side, runs
+        SELECT task, list(peak ORDER BY side) AS peak_rss_bytes, list(cpu_s ORDER BY side) AS cpu_s,
+            list("read" ORDER BY side) AS read_bytes, list(written ORDER BY side) AS write_bytes
+        FROM (
+            SELECT task, side, count(*) AS number, max(peak_rss_bytes)::DOUBLE AS peak,
+                sum(in_ns(cpu_s)) / count(cpu_s) / 1e9 AS cpu_s,
+                sum(read_bytes) / any_value(runs) AS "read", sum(write_bytes) / any_value(runs) AS written
+            FROM compared JOIN sides USING (run_id)
+                JOIN (SELECT side, count(*) AS runs FROM sides GROUP BY side) USING (side)
+            GROUP BY task, side
+        ) GROUP BY task
+        HAVING count(*) = 2 AND count(peak) + count(cpu_s) + count("read") + count(written) > 0
+        ORDER BY sum(number) DESC, task
         """
-    ).fetchall()
-    sides: dict[str, dict[int, tuple[Any, ...]]] = {}
-    for task, side, number, *used in rows:
-        sides.setdefault(task, {})[side] = (number, *used)
-    both = {task: (used[0], used[1]) for task, used in sides.items() if len(used) == 2}
+    )
     return [
-        ResourceChange(
-            name=name,
-            **{
-                field: Change.of(*(None if value is None else float(value) for value in values))
-                for field, *values in zip(_RESOURCES, *(used[1:] for used in both[name]), strict=True)
-            },
-        )
-        for name in sorted(both, key=lambda task: (-sum(used[0] for used in both[task]), task))
-        if any(value is not None for used in both[name] for value in used[1:])
+        ResourceChange(name=row.pop("task"), **{name: Change.of(*sides) for name, sides in row.items()})
+        for row in rows
     ]
 
 
@@ -285,14 +276,9 @@ def _notes(
         for stream, number in _lost(run).items():
             notes.append(f"{run.run_id} lost {plural(number, 'line')} of {stream}, which are not counted")
     for group in (before, after):
-        asked = group.asked.rpartition(":last")[2]
-        if (
-            "," not in group.asked
-            and ":last" in group.asked
-            and asked.isdigit()
-            and int(asked) > len(group.runs)
-        ):
-            notes.append(f"{group.asked} asks for {int(asked)} runs; there are {len(group.runs)}")
+        asked = re.fullmatch(r"[^,]*:last(\d+)", group.asked)
+        if asked is not None and int(asked[1]) > len(group.runs):
+            notes.append(f"{group.asked} asks for {int(asked[1])} runs; there are {len(group.runs)}")
     projects = sorted({run.info.project for run in (*before.runs, *after.runs)})
     if len(projects) > 1:
         notes.append(f"the runs are of different projects: {', '.join(projects)}")
@@ -391,15 +377,14 @@ def compare_failures(tables: RunTables) -> list[FailureChange]:
     A failed task stands in `failures` and in `tasks`, and counts once, wherever it was found.
     """
     tables.execute(MACROS)
-    found = grouped((cause, rest) for cause, *rest in tables.execute(_CAUSES).fetchall())
-    changes = [_failure_change(rows) for rows in found.values()]
+    found = grouped((cause, rest) for cause, *rest in tables.rows(_CAUSES))
     states = ("appeared", "vanished", "both")
 
     def order(change: FailureChange) -> tuple[int, int, str, str]:
         often = change.before + change.after
         return states.index(change.state), -often, change.error_type or "", change.message or ""
 
-    return sorted(changes, key=order)
+    return sorted(map(_failure_change, found.values()), key=order)
 
 
 def _failure_change(rows: list[list[Any]]) -> FailureChange:

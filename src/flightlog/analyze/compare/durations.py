@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from flightlog.analyze.compare.results import ArgumentSets, DurationChange, Interval, Spread, Verdict
 from flightlog.analyze.limits import CompareLimits
+from flightlog.analyze.tallies import grouped
 from flightlog.core.stats import stand_out, student_quantile, student_tail
 
 if TYPE_CHECKING:
@@ -188,10 +189,8 @@ def _waves(sample: Sample) -> list[float]:
             continue
 
         def alike(lag: int, residuals: tuple[list[float], ...] = residuals, square: float = square) -> float:
-            return (
-                sum(a * b for values in residuals for a, b in zip(values, values[lag:], strict=False))
-                / square
-            )
+            pairs = (pair for values in residuals for pair in zip(values, values[lag:], strict=False))
+            return sum(a * b for a, b in pairs) / square
 
         total, lag = 1.0 + alike(1), 2
         if total - 1.0 <= CompareLimits.autocorrelation_errors / math.sqrt(count):
@@ -354,11 +353,9 @@ SELECT *, row_number() OVER (PARTITION BY side, run, args ORDER BY began, id) AS
 sorting."""
 
 _SPREAD = """
-SELECT kind, name, cached, side, count, total, q[1], q[2], most FROM (
-    SELECT key, side, count(*) AS count, sum(ns) / 1e9 AS total, quantile_cont(seconds, [0.5, 0.95]) AS q,
-        max(seconds) AS most
-    FROM found GROUP BY key, side
-) JOIN named USING (key)
+SELECT key, side, count(*) AS count, sum(ns) / 1e9 AS total_s, total_s / count(*) AS mean_s,
+    quantile_cont(seconds, 0.5) AS p50_s, quantile_cont(seconds, 0.95) AS p95_s, max(seconds) AS max_s
+FROM found GROUP BY key, side
 """
 
 _SHARED = """
@@ -463,52 +460,42 @@ def match(tables: RunTables, runs: tuple[int, int]) -> dict[MatchKey, Matched]:
         tables.execute(_TOOK_REPEATED)
     for statement in (_KEYED, _PAIRING, _UNITS, _FENCES):
         tables.execute(statement)
-    spreads: dict[MatchKey, dict[int, Spread]] = {}
-    for kind, name, cached, side, count, total, p50, p95, most in tables.execute(_SPREAD).fetchall():
-        spread = Spread(count=count, total_s=total, mean_s=total / count, p50_s=p50, p95_s=p95, max_s=most)
-        spreads.setdefault(MatchKey(kind, name, cached), {})[side] = spread
-    keys = {
-        number: MatchKey(*key)
-        for number, *key in tables.execute("SELECT key, kind, name, cached FROM named").fetchall()
-    }
-    samples = _samples(tables, runs, keys)
-    pairs = {
-        keys[key]: pairs
-        for key, pairs in tables.execute("SELECT key, pairs FROM pairing WHERE paired").fetchall()
-    }
-    shared = {keys[key]: share for key, share in tables.execute(_SHARED).fetchall()}
+    spreads = {(row.pop("key"), row.pop("side")): Spread(**row) for row in tables.records(_SPREAD)}
+    samples = _samples(tables, runs)
+    pairs = dict(tables.rows("SELECT key, pairs FROM pairing WHERE paired"))
+    shared = dict(tables.rows(_SHARED))
     return {
-        key: Matched(found.get(0), found.get(1), pairs.get(key), shared.get(key), samples.get(key))
-        for key, found in sorted(spreads.items())
+        MatchKey(*name): Matched(
+            spreads.get((key, 0)), spreads.get((key, 1)), pairs.get(key), shared.get(key), samples.get(key)
+        )
+        for key, *name in tables.rows("SELECT key, kind, name, cached FROM named ORDER BY key")
+        if not spreads.keys().isdisjoint({(key, 0), (key, 1)})
     }
 
 
-def _samples(
-    tables: RunTables, runs: tuple[int, int], keys: Mapping[int, MatchKey]
-) -> dict[MatchKey, Sample]:
-    parts: dict[MatchKey, dict[int, list[tuple[Any, ...]]]] = {}
-    for key, part, _, *figures in tables.execute(_BLOCKS).fetchall():
-        parts.setdefault(keys[key], {}).setdefault(part, []).append(tuple(figures))
-    offsets: dict[MatchKey, tuple[list[float], list[float]]] = {}
+def _samples(tables: RunTables, runs: tuple[int, int]) -> dict[int, Sample]:
+    """Every name that both sides have, by its number."""
+    parts = grouped(((key, part), figures) for key, part, _, *figures in tables.rows(_BLOCKS))
+    offsets: dict[tuple[int, int], list[float]] = {}
     if max(runs) > 1:
-        for key, side, _, offset in tables.execute(_OFFSETS).fetchall():
-            offsets.setdefault(keys[key], ([], []))[side].append(offset)
-    tails: dict[MatchKey, dict[int, tuple[Any, ...]]] = {}
-    for key, part, *tail in tables.execute("SELECT key, part, q0, q1, count FROM fences").fetchall():
-        tails.setdefault(keys[key], {})[part] = tuple(tail)
+        offsets = grouped(((key, side), offset) for key, side, _, offset in tables.rows(_OFFSETS))
+    rows = tables.rows("SELECT key, part, q0, q1, count FROM fences")
+    tails = {(key, part): tail for key, part, *tail in rows}
     return {
-        key: _sample(blocks, tails[key], offsets.get(key, ([], [])), runs) for key, blocks in parts.items()
+        key: _sample(key, parts, tails, [offsets.get((key, side), []) for side in (0, 1)], runs)
+        for key in dict.fromkeys(key for key, _ in parts)
     }
 
 
 def _sample(
-    parts: dict[int, list[tuple[Any, ...]]],
-    tails: dict[int, tuple[Any, ...]],
-    offsets: tuple[list[float], list[float]],
+    key: int,
+    parts: Mapping[tuple[int, int], list[list[Any]]],
+    tails: Mapping[tuple[int, int], list[Any]],
+    offsets: Sequence[Sequence[float]],
     runs: tuple[int, int],
 ) -> Sample:
-    paired = 2 in parts
-    old, new = (2, 2) if paired else (0, 1)
+    paired = (key, 2) in parts
+    old, new = ((key, 2), (key, 2)) if paired else ((key, 0), (key, 1))
     before = [Block(n, 0.0 if paired else y, s0, b0) for n, y, s0, _, b0, _ in parts[old]]
     after = [Block(n, y, s1, b1) for n, y, _, s1, _, b1 in parts[new]]
     quantiles = (tails[old][0], tails[new][1])
@@ -543,6 +530,12 @@ WHERE first = last AND args_digest IS NOT NULL AND list_contains($names::VARCHAR
 """
 
 
+_ARGS = """
+SELECT run_id || chr(0) || task_id AS ref, any_value(args)::VARCHAR FROM task_events
+WHERE list_contains($1::VARCHAR[], task_id) AND args IS NOT NULL GROUP BY ref
+"""
+
+
 def compare_arguments(tables: RunTables) -> list[ArgumentSets]:
     """Sets of arguments that only one side has, of names that both have; the names with the most such sets
     first.
@@ -556,28 +549,22 @@ def compare_arguments(tables: RunTables) -> list[ArgumentSets]:
     few = {"few": CompareLimits.max_argument_examples, "names": [name for name, *_ in differ]}
     refs = {(name, side): found for name, side, found in tables.execute(_ONE_SIDED, few).fetchall()}
     wanted = sorted({ref.partition("\0")[2] for found in refs.values() for ref in found})
-    args = {
-        ref: msgspec.json.decode(text) if text else None
-        for ref, text in tables.execute(
-            "SELECT run_id || chr(0) || task_id AS ref, any_value(args)::VARCHAR FROM task_events "
-            "WHERE list_contains($1::VARCHAR[], task_id) AND args IS NOT NULL GROUP BY ref",
-            [wanted],
-        ).fetchall()
-    }
-    found = []
-    for name, both, appeared, vanished in differ:
-        new, gone = ([args[ref] for ref in refs.get((name, side), ()) if ref in args] for side in (1, 0))
-        found.append(
-            ArgumentSets(
-                name=name,
-                both=both,
-                appeared=appeared,
-                vanished=vanished,
-                appeared_examples=new,
-                vanished_examples=gone,
-            )
+    args = {ref: msgspec.json.decode(text) if text else None for ref, text in tables.rows(_ARGS, [wanted])}
+
+    def examples(name: str, side: int) -> list[Any]:
+        return [args[ref] for ref in refs.get((name, side), ()) if ref in args]
+
+    return [
+        ArgumentSets(
+            name=name,
+            both=both,
+            appeared=appeared,
+            vanished=vanished,
+            appeared_examples=examples(name, 1),
+            vanished_examples=examples(name, 0),
         )
-    return found
+        for name, both, appeared, vanished in differ
+    ]
 
 
 _WEIGHTS = (0.9, 0.1)
@@ -590,16 +577,12 @@ def judge(
     """The verdict on every name that both sides have: changes that stand out first, then by the time they
     take.
     """
-    both = [key for key, found in matched.items() if found.sample is not None]
-    both.sort(key=lambda key: (-_time(matched[key]), key))
-    estimates: dict[MatchKey, Estimates] = {}
-    for number, key in enumerate(both):
-        sample = matched[key].sample
-        assert sample is not None
-        enough = (
-            draws if number < CompareLimits.max_names_with_all_draws else CompareLimits.fewer_bootstrap_draws
-        )
-        estimates[key] = estimate(sample, draws=enough)
+    samples = {key: found.sample for key, found in matched.items() if found.sample is not None}
+    both = sorted(samples, key=lambda key: (-_time(matched[key]), key))
+    many = CompareLimits.max_names_with_all_draws
+    estimates = {key: estimate(samples[key], draws=draws) for key in both[:many]}
+    for key in both[many:]:
+        estimates[key] = estimate(samples[key], draws=CompareLimits.fewer_bootstrap_draws)
     known = {key: found for key, found in estimates.items() if found.typical.p is not None}
     called = _out_of_noise({key: _p_value(found) for key, found in known.items()})
     far = _out_of_noise({key: _p(found.p95) for key, found in known.items() if found.p95 is not None})

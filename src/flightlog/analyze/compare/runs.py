@@ -182,10 +182,7 @@ def read_figures(tables: RunTables, runs: Sequence[Run]) -> dict[str, ComparedRu
     for run, time in zip(runs, times, strict=True):
         tasks = counts.get(run.run_id, [0] * len(_COUNTED) + [None] * len(_MEASURED))
         trees = sampled.get(run.run_id, [None] * len(_MEASURED))
-        used = [
-            by_tree if by_tree is not None else by_task
-            for by_tree, by_task in zip(trees, tasks[-4:], strict=True)
-        ]
+        used = [tree if tree is not None else task for tree, task in zip(trees, tasks[-4:], strict=True)]
         hits, misses, saved_s = lookups.get(run.run_id, (0, 0, None))
         cost = run_cost(run)
         found[run.run_id] = ComparedRunFigures(
@@ -354,10 +351,9 @@ def _split(old: WorkByName, new: WorkByName) -> tuple[float, float]:
 
 
 def _named(what: str, seconds: dict[str, float], each: float, details: dict[str, str]) -> Share:
-    largest = sorted(seconds, key=lambda name: (-abs(seconds[name]), name))[
-        : CompareLimits.max_names_per_share
-    ]
-    told = [f"{name}: {details[name]}" for name in largest if abs(seconds[name] * each) > 1e-9]
+    largest = sorted(seconds, key=lambda name: (-abs(seconds[name]), name))
+    few = largest[: CompareLimits.max_names_per_share]
+    told = [f"{name}: {details[name]}" for name in few if abs(seconds[name] * each) > 1e-9]
     return Share(what=what, seconds=math.fsum(seconds.values()) * each, detail="; ".join(told))
 
 
@@ -453,9 +449,8 @@ def _pairs(run: Run) -> Iterator[tuple[tuple[str, str], str | None]]:
         "function", functions, lambda it: _text(it.get("sha256") if isinstance(it, dict) else None)[:12]
     )
     yield from _list("image", lock.get("images"), _text)
-    yield from _list(
-        "package", around.get("packages") or lock.get("packages"), lambda value: _text(value) or "installed"
-    )
+    packages = around.get("packages") or lock.get("packages")
+    yield from _list("package", packages, lambda value: _text(value) or "installed")
     yield ("python", ""), _text(info.python or around.get("python")) or None
     yield ("flightlog", ""), _text(info.flightlog_version) or None
     yield ("host", ""), info.host or None

@@ -154,10 +154,8 @@ def causes(request: Request, leaks: Sequence[Leak], capacity: int | None) -> lis
 
     asked = format_bytes(tried)
     if tried is not None and total is not None and tried > total:
-        add(
-            "impossible",
-            f"{asked} were asked for at once, more than the {format_bytes(total)} of the device.",
-        )
+        there = format_bytes(total)
+        add("impossible", f"{asked} were asked for at once, more than the {there} of the device.")
     leak = max(leaks, key=lambda one: one.growth_bytes, default=None)
     if leak is not None and (short is None or leak.growth_bytes >= short):
         add(
@@ -171,21 +169,12 @@ def causes(request: Request, leaks: Sequence[Leak], capacity: int | None) -> lis
             f"{format_bytes(unused)} were reserved but unused, and {asked} did not fit into any piece:"
             " the memory was fragmented.",
         )
-    if (
-        short is not None
-        and total
-        and others is not None
-        and others >= max(short, DeviceLimits.min_others_share * total)
-    ):
-        add(
-            "other_process",
-            f"{format_bytes(others)} of the device were in use by others than this process.",
-        )
+    least = max(short or 0, DeviceLimits.min_others_share * (total or 0))
+    if short is not None and total and others is not None and others >= least:
+        add("other_process", f"{format_bytes(others)} of the device were in use by others than this process.")
     if tried is not None and total and DeviceLimits.large_allocation_share * total <= tried <= total:
-        add(
-            "large_allocation",
-            f"One allocation of {asked} was {format_percent(tried / total)} of the device.",
-        )
+        share = format_percent(tried / total)
+        add("large_allocation", f"One allocation of {asked} was {share} of the device.")
     if not found and tried is not None and total:
         used = request.allocated_bytes
         held = f"{format_bytes(used)} were in use" if used is not None else "The device was full"
@@ -201,12 +190,9 @@ def rises(
     """The ranks whose memory rose before a moment of the common time line, the first to rise first."""
     found = []
     for track, session in zip(tracks, sessions, strict=True):
-        shift = session.start_ns - aligned_ns(session, session.start_ns, alignment)
-        local = at_ns + shift
-        rise = _rise(track.before(local, DeviceLimits.rise_window_s * 1e9), session, local)
-        if rise is not None:
-            found.append(rise)
-    return sorted(found, key=lambda rise: (-rise.before_s, rise.rank))
+        local = at_ns + session.start_ns - aligned_ns(session, session.start_ns, alignment)
+        found.append(_rise(track.before(local, DeviceLimits.rise_window_s * 1e9), session, local))
+    return sorted(filter(None, found), key=lambda rise: (-rise.before_s, rise.rank))
 
 
 def _rise(points: Sequence[MemoryPoint], session: SessionUse, local_ns: int) -> Rise | None:
@@ -219,11 +205,8 @@ def _rise(points: Sequence[MemoryPoint], session: SessionUse, local_ns: int) -> 
     if len(levels) < 2:
         return None
     low, high = min(level for _, level in levels), max(level for _, level in levels)
-    begun = max(
-        n
-        for n, (_, level) in enumerate(levels)
-        if level <= low + DeviceLimits.rise_start_share * (high - low)
-    )
+    start_at_most = low + DeviceLimits.rise_start_share * (high - low)
+    begun = max(n for n, (_, level) in enumerate(levels) if level <= start_at_most)
     top = max(level for _, level in levels[begun:])
     time, start = levels[begun]
     if top - start < DeviceLimits.min_rise_share * (session.capacity_bytes or high) or top == start:
@@ -266,17 +249,15 @@ def read_bundles(run: Path) -> tuple[list[Bundle], list[str]]:
         except (OSError, ValueError, RecursionError) as error:
             problems.append(f"{name}/{BUNDLE} cannot be read: {getattr(error, 'strerror', None) or error}")
             continue
-        if isinstance(document, dict):
-            if _is_oom(document):
-                found.append(_bundle(name, document))
-        else:
+        if not isinstance(document, dict):
             problems.append(f"{name}/{BUNDLE} cannot be read: it holds no JSON object")
+        # A bundle may also have been asked for.
+        elif document.get("oom") is not False or is_oom(*(text_in(document, key) for key in _SAID)):
+            found.append(_bundle(name, document))
     return found, problems
 
 
-def _is_oom(said: Mapping[str, Any]) -> bool:
-    """Whether memory ran out; a bundle may also have been asked for."""
-    return said.get("oom") is not False or is_oom(text_in(said, "message"), text_in(said, "error_type"))
+_SAID = ("message", "error_type")
 
 
 def _number(name: str) -> tuple[int, str]:
@@ -305,20 +286,13 @@ def _request(said: Mapping[str, Any], message: str | None) -> Request:
     """The allocator's exact figures where it told them, then the message's, and the bundle's own for what is
     left.
     """
-    allocator, device = _part(said, "allocator"), _part(said, "device")
     exact = Request(tried_bytes=whole_in(said, "requested_bytes"), free_bytes=whole_in(said, "free_bytes"))
+    parts = {name: part for name in ("allocator", "device") if isinstance(part := said.get(name), Mapping)}
     counted = _counted(
-        whole_in(allocator, "allocated_bytes"),
-        whole_in(allocator, "reserved_bytes"),
-        whole_in(device, "free_bytes"),
-        whole_in(device, "total_bytes"),
+        *(whole_in(parts.get("allocator", {}), name) for name in ("allocated_bytes", "reserved_bytes")),
+        *(whole_in(parts.get("device", {}), name) for name in ("free_bytes", "total_bytes")),
     )
     return _first_known(exact, parse_request(message), counted)
-
-
-def _part(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = said.get(name)
-    return part if isinstance(part, Mapping) else {}
 
 
 def _time(said: Mapping[str, Any]) -> int | None:

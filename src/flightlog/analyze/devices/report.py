@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from flightlog.analyze.devices.oom import Bundle, align, read_bundles, running_out, stragglers
 from flightlog.analyze.devices.results import (
@@ -37,7 +37,6 @@ from flightlog.analyze.devices.track import (
     MemoryPoint,
     NotInOrder,
     Phase,
-    Repetition,
     Track,
     phase_of,
 )
@@ -48,6 +47,7 @@ from flightlog.core.stats import rising_chance, theil_sen
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.events.devices import DeviceMemory
 from flightlog.events.devices.event import COMPLETED, INCOMPLETE, INTERRUPTED, RUNNING
+from flightlog.events.schema import result_schema
 from flightlog.store.devices.reading import TelemetryReading
 from flightlog.store.tables.connection import path_text
 from flightlog.store.tables.run_tables import open_tables, read_again
@@ -74,7 +74,7 @@ def devices_of_run(run: Run) -> DeviceReport:
     if not tracks and not bundles:
         raise UsageError(f"{run.run_id}: {NOTHING}")
     with open_tables([run]) as tables:
-        gpus = gpu_samples(tables) if "resources" in run.streams() else []
+        gpus = [GpuSamples(**row) for row in tables.records(_GPUS)] if "resources" in run.streams() else []
         phases = _phases_by_spans(tables, tracks) if "spans" in run.streams() else {}
     unstopped = {"running": RUNNING, "crashed": INTERRUPTED, "interrupted": INTERRUPTED}
     status = unstopped.get(run.status, INCOMPLETE)
@@ -121,25 +121,26 @@ def only(report: DeviceReport, *, ranks: Collection[int] = (), phase: str | None
             raise UsageError(
                 f"there is no phase {phase!r} in {report.source}; its phases are {', '.join(names)}"
             )
-        sessions = [_in_phase(session, phase) for session in sessions]
+        sessions = [
+            replace(
+                session,
+                phases=[one for one in session.phases if one.phase == phase],
+                leaks=[leak for leak in session.leaks if leak.phase == phase],
+            )
+            for session in sessions
+        ]
 
     def is_kept(one: Straggler | OutOfMemory) -> bool:
         return (not ranks or one.rank in ranks) and phase in {None, one.phase}
 
-    kept = msgspec.structs.replace(
-        report,
-        sessions=sessions,
-        stragglers=list(filter(is_kept, report.stragglers)),
-        out_of_memory=list(filter(is_kept, report.out_of_memory)),
-    )
-    return msgspec.structs.replace(kept, advice=advice(kept))
+    stragglers, out = (list(filter(is_kept, of)) for of in (report.stragglers, report.out_of_memory))
+    kept = replace(report, sessions=sessions, stragglers=stragglers, out_of_memory=out)
+    return replace(kept, advice=advice(kept))
 
 
 def devices_schema() -> dict[str, Any]:
     """The JSON Schema of a device report."""
-    schema = msgspec.json.schema(DeviceReport)
-    title = "Flightlog device-memory report"
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
+    return result_schema(DeviceReport, "Flightlog device-memory report")
 
 
 def _tracks(events: Callable[[], Iterable[AnyDeviceEvent]]) -> list[Track]:
@@ -210,7 +211,7 @@ def _report(
         advice=[],
         problems=problems,
     )
-    return msgspec.structs.replace(report, advice=advice(report))
+    return replace(report, advice=advice(report))
 
 
 _HEIGHTS = ("allocated", "reserved", "device_used")
@@ -221,7 +222,7 @@ class SpanTimes(NamedTuple):
     """How often a phase was gone through, and its own time in seconds, by the spans of its name."""
 
     repetitions: int
-    own_s: float
+    duration_s: float
 
 
 def _phases_by_spans(tables: RunTables, tracks: Sequence[Track]) -> dict[Track, dict[str, SpanTimes]]:
@@ -231,17 +232,10 @@ def _phases_by_spans(tables: RunTables, tracks: Sequence[Track]) -> dict[Track, 
     found: dict[Track, dict[str, SpanTimes]] = {}
     tables.execute(_SPANS_BY_WRITER)
     for track in tracks:
-        during = {
-            "writer": getattr(track.first, "writer", None),
-            "start": track.start_ns,
-            "until": track.end_ns,
-        }
-        phases: dict[str, SpanTimes] = {}
-        for name, count, own_s in tables.execute(_SPANS_DURING, during).fetchall():
-            phase = phase_of(name) or ""
-            before = phases.get(phase, SpanTimes(0, 0.0))
-            phases[phase] = SpanTimes(before.repetitions + count, before.own_s + own_s)
-        found[track] = phases
+        writer = getattr(track.first, "writer", None)
+        rows = tables.rows(_SPANS_DURING, {"writer": writer, "start": track.start_ns, "until": track.end_ns})
+        phases = grouped((phase_of(name) or "", times) for name, *times in rows)
+        found[track] = {name: SpanTimes(*map(sum, zip(*of, strict=True))) for name, of in phases.items()}
     return found
 
 
@@ -264,10 +258,12 @@ def _session(
     groups = track.heights.groups
     phases = [_phase(name, phase, by_spans.get(name or "")) for name, phase in track.phases.items()]
     named = "session_id rank local_rank world_size host pid device_id job_id collector sampling_interval_ms"
-    counted = "events start_ns end_ns warnings criticals errors"
     return SessionUse(
         **{name: getattr(first, name) for name in named.split()},
-        **{name: getattr(track, name) for name in counted.split()},
+        **{name: getattr(track, name) for name in ("events", "start_ns", "end_ns")},
+        warnings=track.kinds["warning"],
+        criticals=track.kinds["critical"],
+        errors=track.kinds["error"],
         device_uuid=track.uuid,
         status=status,
         duration_s=(track.end_ns - track.start_ns) / 1e9,
@@ -290,38 +286,15 @@ def _session(
 
 
 def _phase(name: str | None, phase: Phase, spans: SpanTimes | None) -> PhaseUse:
-    peaks = (f"peak_{counter}_bytes" for counter in _HEIGHTS)
+    peaks = {f"peak_{one}_bytes": peak for one, peak in zip(_HEIGHTS, phase.peaks, strict=True)}
     sampled = SpanTimes(phase.repetitions, phase.duration_ns / 1e9)
-    repetitions, duration_s = sampled if spans is None or not name else spans
-    return copied(
-        PhaseUse,
-        phase,
-        phase=name,
-        repetitions=repetitions,
-        duration_s=duration_s,
-        growth_bytes=phase.growth,
-        **dict(zip(peaks, phase.peaks, strict=True)),
-    )
+    times = sampled if spans is None or not name else spans
+    return copied(PhaseUse, phase, phase=name, growth_bytes=phase.growth, **times._asdict(), **peaks)
 
 
 def _height(phase: PhaseUse) -> int:
     known = (phase.peak_allocated_bytes, phase.peak_device_used_bytes)
     return next((value for value in known if value is not None), -1)
-
-
-def _in_phase(session: SessionUse, phase: str) -> SessionUse:
-    return msgspec.structs.replace(
-        session,
-        phases=[one for one in session.phases if one.phase == phase],
-        leaks=[leak for leak in session.leaks if leak.phase == phase],
-    )
-
-
-def gpu_samples(tables: RunTables) -> list[GpuSamples]:
-    """Every GPU, or instance of one, that was sampled, by host and index; what the driver did not say is
-    None.
-    """
-    return [GpuSamples(**row) for row in tables.records(_GPUS)]
 
 
 _GPUS = """
@@ -336,7 +309,8 @@ FROM (SELECT *, coalesce(interval_s, 1.0) AS covered_s FROM resources WHERE scop
 GROUP BY host, gpu_index, gpu_uuid, gpu_mig
 ORDER BY coalesce(host, ''), coalesce(gpu_index, -1), coalesce(gpu_uuid, ''), coalesce(gpu_mig, '')
 """
-"""A sample counts for the seconds that it covers; a first one covers one."""
+"""Every GPU, or instance of one, that was sampled, by host and index; what the driver did not say is null. A
+sample counts for the seconds that it covers; a first one covers one."""
 
 
 def advice(report: DeviceReport) -> list[str]:
@@ -515,19 +489,14 @@ def leaks(track: Track, headroom_bytes: int | None) -> list[Leak]:
 def _leak(track: Track, name: str, phase: Phase, headroom_bytes: int | None) -> Leak | None:
     rows = [row for row in phase.levels.rows if row.low is not None and row.end is not None]
     stride = phase.levels.stride
-    growths = [
-        steady_growth([float(value) for value in levels if value is not None])
-        for levels in ([row.low for row in rows], [row.end for row in rows])
-    ]
-    low, end = growths
+    low, end = (steady_growth([float(row[level] or 0) for row in rows]) for level in (1, 2))
     if low is None or end is None or track.level_of is None:
         return None
     slower = min(low, end, key=lambda growth: growth.slope)
     each = slower.slope / stride
-    pace = _pace(rows, stride)
-    full = None
-    if headroom_bytes is not None and pace is not None:
-        full = max(0, headroom_bytes) / each * pace
+    gaps = [after.start_ns - before.start_ns for before, after in pairwise(rows)]
+    pace = median(gaps) / stride / 1e9 if gaps else None
+    full = None if headroom_bytes is None or pace is None else max(0, headroom_bytes) / each * pace
     return Leak(
         phase=name,
         counter=track.level_of,
@@ -539,11 +508,6 @@ def _leak(track: Track, name: str, phase: Phase, headroom_bytes: int | None) -> 
         repetition_s=pace,
         full_in_s=full,
     )
-
-
-def _pace(rows: Sequence[Repetition], stride: int) -> float | None:
-    gaps = [after.start_ns - before.start_ns for before, after in pairwise(rows)]
-    return median(gaps) / stride / 1e9 if gaps else None
 
 
 def headroom(track: Track) -> int | None:
@@ -593,8 +557,8 @@ def hidden_gaps(tracks: Sequence[Track]) -> list[HiddenGap | None]:
         for number, gaps in zip(numbers, _gaps(together), strict=True):
             track, basis = tracks[number], _basis(tracks[number])
             if gaps and basis is not None:
-                others = [other for other in together if other is not track]
-                found[number] = _gap(gaps, basis, sorted({other.first.session_id for other in others}))
+                others = {other.first.session_id for other in together if other is not track}
+                found[number] = _gap(gaps, basis, sorted(others))
     return found
 
 

@@ -4,6 +4,7 @@ bounded.
 
 from __future__ import annotations
 
+import collections
 import re
 from collections import deque
 from collections.abc import Mapping
@@ -98,8 +99,9 @@ class Track:
     def __init__(self, first: AnyDeviceEvent) -> None:
         self.first = first
         self.start_ns = self.end_ns = first.timestamp_ns
-        self.events = self.warnings = self.criticals = self.errors = 0
-        self.stopped = False
+        self.events = 0
+        self.kinds: collections.Counter[str] = collections.Counter()
+        """How many there are of each kind but those of plain samples."""
         self.offset_ns: int | None = None
         self.uuid: str | None = None
         self.limit: int | None = None
@@ -126,6 +128,11 @@ class Track:
         self._phase: Phase | None = None
         self._name: str | None = None
         self._marks: dict[str, int] = {}
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the session was ended by its collector."""
+        return "stop" in self.kinds
 
     def add(self, event: AnyDeviceEvent) -> None:
         """Take the next event; raises `NotInOrder`."""
@@ -249,30 +256,14 @@ class Track:
                 self.tight_first_ns = now if self.tight_first_ns is None else self.tight_first_ns
 
     def _note(self, event: AnyDeviceEvent, counters: MemoryCounters) -> None:
-        match event.event_type:
-            case "stop":
-                self.stopped = True
-            case "warning":
-                self.warnings += 1
-            case "critical":
-                self.criticals += 1
-            case "error":
-                self.errors += 1
-                if len(self.seen_errors) < DeviceLimits.max_errors:
-                    said = text_in(event.metadata, "message", "error", "error_message", "exception")
-                    kind = text_in(event.metadata, "error_type", "type")
-                    oom = event.metadata.get("oom")
-                    self.seen_errors.append(
-                        ErrorSeen(
-                            event.timestamp_ns,
-                            phase_of(event.context),
-                            path_in(event.metadata),
-                            said,
-                            kind,
-                            oom if isinstance(oom, bool) else is_oom(said, kind, event.context),
-                            counters,
-                        )
-                    )
+        self.kinds[event.event_type] += 1
+        if event.event_type == "error" and len(self.seen_errors) < DeviceLimits.max_errors:
+            said = text_in(event.metadata, "message", "error", "error_message", "exception")
+            kind = text_in(event.metadata, "error_type", "type")
+            oom = event.metadata.get("oom")
+            oom = oom if isinstance(oom, bool) else is_oom(said, kind, event.context)
+            phase, path = phase_of(event.context), path_in(event.metadata)
+            self.seen_errors.append(ErrorSeen(event.timestamp_ns, phase, path, said, kind, oom, counters))
 
 
 def _higher(counted: int | None, mark: int | None) -> int | None:

@@ -28,6 +28,7 @@ from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.core.errors import DamagedRun
 from flightlog.core.settings import expanded
 from flightlog.core.text import plural
+from flightlog.events.schema import result_schema
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.completeness import reasons_text
 from flightlog.store.runs_folder import place
@@ -132,12 +133,7 @@ def diagnosis_bytes(diagnosis: RunDiagnosis) -> bytes:
 
 def diagnosis_schema() -> dict[str, Any]:
     """The JSON Schema of the diagnosis's JSON."""
-    schema = msgspec.json.schema(RunDiagnosis)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Flightlog diagnosis",
-        **schema,
-    }
+    return result_schema(RunDiagnosis, "Flightlog diagnosis")
 
 
 _ENDED = {
@@ -258,22 +254,14 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 def _explains(above: Cause, other: Cause) -> bool:
     if other.failure_class not in UNEXPLAINED or other.scope in UNFAILED:
         return False
-    first, last = unix_time(above.first), unix_time(above.last)
-    begun, ended = unix_time(other.first), unix_time(other.last)
-    if (
-        first is None
-        or last is None
-        or begun is None
-        or ended is None
-        or last - first > DiagnosisLimits.max_incident_s
-    ):
+    stamps = (above.first, above.last, other.first, other.last)
+    moments = [moment for stamp in stamps if (moment := unix_time(stamp)) is not None]
+    if len(moments) < len(stamps) or (above.hosts and other.hosts and not {*above.hosts} & {*other.hosts}):
         return False
-    beside = not above.hosts or not other.hosts or bool({*above.hosts} & {*other.hosts})
-    return (
-        beside
-        and begun >= first - DiagnosisLimits.consequence_before_s
-        and ended <= last + DiagnosisLimits.consequence_after_s
-    )
+    first, last, begun, ended = moments
+    after = first - DiagnosisLimits.consequence_before_s <= begun
+    before = ended <= last + DiagnosisLimits.consequence_after_s
+    return last - first <= DiagnosisLimits.max_incident_s and after and before
 
 
 def attribute_cancelled(causes: Sequence[Cause], reasons: Sequence[tuple[str, int]]) -> list[Cause]:

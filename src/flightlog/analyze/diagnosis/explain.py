@@ -95,7 +95,7 @@ def _headline(found: GroupCase) -> str:
     if incident is not None and incident.host is not None:
         return f"host {incident.host} went away with {format_count(incident.processes)} workers"
     if incident is not None and incident.losses:
-        lost, many = incident.losses[0].event, incident.processes
+        lost, many = incident.losses[0], incident.processes
         what = "a worker process" if many == 1 else f"{format_count(many)} worker processes"
         surest = first_line(lost.reason).partition("; ")[0]
         reason = cut(surest, DiagnosisLimits.max_quoted_characters)
@@ -223,7 +223,7 @@ def _beside(found: GroupCase) -> Iterator[Evidence]:
 
 
 def _call(one: RunningAttempt) -> str:
-    given = ", ".join(f"{name}={value!r}" for name, value in (one.args or {}).items())
+    given = ", ".join(f"{name}={value!r}" for name, value in one.args.items())
     return cut(f"{one.task}({given})", DiagnosisLimits.max_quoted_characters // 2)
 
 
@@ -399,9 +399,8 @@ def _more_memory(found: GroupCase) -> list[str]:
     in_cgroup = found.cgroup_bytes if facts.kernel_oom and limit is None else None
     watched = facts.worker_memory_bytes if limit is None else None
     if watched is not None:
-        size = size_text(
-            int(max(watched, *facts.success_peaks_bytes, 0) * HistoryLimits.retry_factor_after_kill)
-        )
+        most = max(watched, *facts.success_peaks_bytes, 0)
+        size = size_text(int(most * HistoryLimits.retry_factor_after_kill))
         what = f"`{facts.task}`" if facts.task else "what it ran"
         return [
             f"The worker may use {format_bytes(watched)}, and Dask's nanny ends it near that: give workers "
@@ -493,18 +492,13 @@ def _more_time(found: GroupCase, what: str, limit_s: float | None) -> list[str]:
     if limit_s is None:
         return []
     parts = [f"`{group.task or 'it'}` may take {format_duration(limit_s)}"]
-    if success is not None and success.longest_s is not None:
-        parts.append(
-            f"the longest of {success.completed:,} that succeeded took {format_duration(success.longest_s)}"
-        )
+    longest = success.longest_s if success is not None else None
+    if success is not None and longest is not None:
+        took = format_duration(longest)
+        parts.append(f"the longest of {success.completed:,} that succeeded took {took}")
     else:
         parts.append("none succeeded in that time")
-    target = time_text(
-        max(
-            limit_s * HistoryLimits.retry_factor_after_kill,
-            (success.longest_s or 0.0) * 2 if success else 0.0,
-        )
-    )
+    target = time_text(max(limit_s * HistoryLimits.retry_factor_after_kill, (longest or 0.0) * 2))
     component, asked_s = found.facts.component, record.requested(group).walltime_s
     if what == "timeout" and group.task in record.plan.tasks:
         do = f"set `tasks.{group.task}.timeout: {target}` in {_manifest(found)}"
@@ -521,7 +515,7 @@ def _manifest(found: GroupCase) -> str:
 
 def _retries(found: GroupCase) -> list[str]:
     group, plan, exit_code = found.group, found.record.plan, found.facts.exit_code
-    retries = plan.task(group).retries or 0
+    retries = plan.task(group.task).retries or 0
     if exit_code is not None and exit_code >= 0:  # it ended by itself, and would again
         return []
     if group.task is None or (group.recovered and not group.failed) or retries > 1:

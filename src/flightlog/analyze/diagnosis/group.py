@@ -70,7 +70,7 @@ GROUP BY root
 def _attribute_to_incidents(tables: RunTables, workers: WorkerHosts) -> None:
     """Mark in `failure_records` what ended with a lost worker or an ended job."""
     rows = [
-        (lost.event.worker, lost.at, incident.key)
+        (lost.worker, unix_time(lost.timestamp), incident.key)
         for incident in workers.incidents
         for lost in incident.losses
     ]
@@ -106,9 +106,8 @@ WHERE failure_records.task_id = job_tasks.task_id AND failure_records.incident I
 class RunningAttempt(Struct, frozen=True):
     """An attempt that was under way when the run ended."""
 
+    args: Json
     task: str
-    task_id: str
-    args: Json | None
     worker: str | None
     lasted_s: float
 
@@ -182,36 +181,30 @@ def find_groups(run: Run, tables: RunTables, workers: WorkerHosts) -> tuple[list
     workers and jobs that no failure belongs to, and the run's own end.
     """
     list_roots(tables, DiagnosisLimits.max_causes)
-    groups = {row["root"]: Group(**row) for row in tables.records(_GROUPS)}
-    for root, counts_of in counts_by_root(tables, "name", DiagnosisLimits.max_named, "NOT dependent").items():
-        groups[root].tasks = counts_of
-    for root, counts_of in counts_by_root(
-        tables, "worker", DiagnosisLimits.max_named, "NOT dependent"
-    ).items():
-        groups[root].workers = counts_of
-    for root, recovered, failed, lost in tables.execute(_RECOVERED).fetchall():
-        groups[root].recovered, groups[root].failed, groups[root].lost_tasks = recovered, failed, lost
-    for root, task, task_id, many in tables.execute(_SUSPECTS).fetchall():
-        groups[root].suspect = (task, task_id, many)
-    _add_attempts(tables, groups)
+    tasks, at = (
+        counts_by_root(tables, column, DiagnosisLimits.max_named, "NOT dependent")
+        for column in ("name", "worker")
+    )
+    groups: dict[str, Group] = {}
+    for row in tables.records(_GROUPS):
+        row["nonfinite"] = tuple(sorted(decoded_args(row["nonfinite"])))
+        row["args"] = decoded_args(row["args"]) or None
+        root = row["root"]
+        groups[root] = Group(**row, tasks=tasks.get(root, {}), workers=at.get(root, {}))
     _add_texts(tables, groups)
     for incident in workers.incidents:
         group = groups.setdefault(incident.key, _of_incident(incident))
         group.lost = incident
         if group.worker is None and incident.losses:
-            group.worker = incident.losses[0].event.worker
+            group.worker = incident.losses[0].worker
     [whole] = tables.execute(_WHOLE).fetchall()
     counts = GroupCounts(*whole)
     flying = dict(tables.execute(_FLYING).fetchall())
     for group in groups.values():
         if group.scope == "run" and flying:
             group.tasks, group.in_flight = _few(flying), sum(flying.values())
-            group.under_way = [
-                RunningAttempt(task, task_id, decoded_args(args) or None, worker, lasted_ns / 1e9)
-                for task, task_id, args, worker, lasted_ns in tables.execute(
-                    _UNDER_WAY, {"few": DiagnosisLimits.max_under_way}
-                ).fetchall()
-            ]
+            under_way = tables.rows(_UNDER_WAY, {"few": DiagnosisLimits.max_under_way})
+            group.under_way = [RunningAttempt(decoded_args(args), *rest) for args, *rest in under_way]
     end = _run_end(run, tables, flying, recorded=bool(groups) or run.info.status != "failed")
     if end is not None:
         counts = msgspec.structs.replace(counts, failures=counts.failures + 1)
@@ -230,8 +223,9 @@ def find_groups(run: Run, tables: RunTables, workers: WorkerHosts) -> tuple[list
 
 
 def _of_incident(incident: Incident) -> Group:
-    times = [one.event.timestamp for one in incident.losses] + [job.timestamp for job in incident.jobs]
-    at = next((lost.at for lost in incident.losses if lost.at is not None), None)
+    times = [lost.timestamp for lost in incident.losses] + [job.timestamp for job in incident.jobs]
+    known = (unix_time(lost.timestamp) for lost in incident.losses)
+    at = next((moment for moment in known if moment is not None), None)
     return Group(
         root=incident.key,
         incident=incident.key,
@@ -241,17 +235,8 @@ def _of_incident(incident: Incident) -> Group:
         at=at,
         last_at=at,
         scope="worker",
-        workers={lost.event.worker: 1 for lost in incident.losses[: DiagnosisLimits.max_named]},
+        workers={lost.worker: 1 for lost in incident.losses[: DiagnosisLimits.max_named]},
     )
-
-
-def _add_attempts(tables: RunTables, groups: dict[str, Group]) -> None:
-    for root, peak, last_peak, *example in tables.execute(_ATTEMPTS).fetchall():
-        group = groups[root]
-        group.peak_rss_bytes, group.last_peak_bytes = peak, last_peak
-        group.component, group.duration_s, nonfinite, args = example
-        group.nonfinite = tuple(sorted(decoded_args(nonfinite)))
-        group.args = decoded_args(args) or None
 
 
 def _add_texts(tables: RunTables, groups: dict[str, Group]) -> None:
@@ -265,51 +250,43 @@ def _add_texts(tables: RunTables, groups: dict[str, Group]) -> None:
 
 
 _GROUPS = """
+WITH shown AS (SELECT * FROM rooted WHERE NOT dependent AND root IN (SELECT root FROM top)
+), tasks AS (
+    SELECT root, count(DISTINCT shown.task_id) FILTER (done.task_id IS NOT NULL) AS recovered,
+        count(DISTINCT shown.task_id) FILTER (done.task_id IS NULL) AS failed,
+        count(DISTINCT shown.task_id) FILTER (incident IS NOT NULL) AS lost_tasks
+    FROM shown LEFT JOIN (SELECT DISTINCT task_id FROM ended WHERE event = 'task_completed') AS done
+        USING (task_id) GROUP BY root
+), suspects AS ( -- one alone: where several tasks were on the lost workers, none of them stands out
+    SELECT root, row(any_value(name), task_id, count(DISTINCT worker)) AS suspect FROM shown
+    WHERE incident IS NOT NULL AND task_id IS NOT NULL AND name IS NOT NULL
+    GROUP BY root, task_id HAVING count(DISTINCT worker) > 1
+    QUALIFY row_number() OVER (PARTITION BY root ORDER BY count(DISTINCT worker) DESC, task_id) = 1
+        AND count(*) OVER (PARTITION BY root, count(DISTINCT worker)) = 1
+), odd AS (
+    SELECT task_id, attempt, max(CAST(nonfinite AS VARCHAR)) AS nonfinite FROM task_events
+    WHERE event = 'task_failed' AND nonfinite IS NOT NULL GROUP BY ALL
+), ends AS (
+    SELECT root, max(peak_rss_bytes) AS peak_rss_bytes,
+        arg_max(peak_rss_bytes, ended.moment) AS last_peak_bytes,
+        any_value(component) FILTER (is_example) AS component,
+        any_value(duration_s) FILTER (is_example) AS duration_s,
+        any_value(nonfinite) FILTER (is_example) AS nonfinite, any_value(args) FILTER (is_example) AS args
+    FROM (
+        SELECT root, shown.task_id, shown.attempt, (shown.task_id, shown.attempt) IS NOT DISTINCT
+            FROM (top.example.task_id, top.example.attempt) AS is_example
+        FROM shown JOIN top USING (root)
+    ) JOIN (FROM ended WHERE event = 'task_failed') AS ended USING (task_id, attempt)
+    LEFT JOIN odd USING (task_id, attempt) GROUP BY root
+)
 SELECT root, incident, number AS count, dependents, strftime(first, '%Y-%m-%dT%H:%M:%S.%fZ') AS first,
     strftime(last, '%Y-%m-%dT%H:%M:%S.%fZ') AS last, epoch(top.first) AS at, epoch(top.last) AS last_at,
     coalesce(example.scope, 'task') AS scope, example.error_type AS error_type, example.words AS message,
     nullif(example.fingerprint, '') AS fingerprint, example.name AS task, example.task_id AS task_id,
     example.attempt AS attempt, example.worker AS worker, example.exit_code AS exit_code,
-    example.signal AS signal
-FROM top ORDER BY number + dependents DESC, top.first, root
-"""
-
-_RECOVERED = """
-SELECT root, count(DISTINCT rooted.task_id) FILTER (done.task_id IS NOT NULL),
-    count(DISTINCT rooted.task_id) FILTER (done.task_id IS NULL),
-    count(DISTINCT rooted.task_id) FILTER (rooted.incident IS NOT NULL)
-FROM rooted LEFT JOIN (SELECT DISTINCT task_id FROM ended WHERE event = 'task_completed') AS done
-    USING (task_id)
-WHERE NOT dependent AND root IN (SELECT root FROM top) GROUP BY root
-"""
-
-_SUSPECTS = """
-SELECT root, any_value(name), task_id, count(DISTINCT worker) AS workers FROM rooted
-WHERE incident IS NOT NULL AND task_id IS NOT NULL AND name IS NOT NULL AND NOT dependent
-    AND root IN (SELECT root FROM top)
-GROUP BY root, task_id HAVING count(DISTINCT worker) > 1
-QUALIFY row_number() OVER (PARTITION BY root ORDER BY count(DISTINCT worker) DESC, task_id) = 1
-    AND count(*) OVER (PARTITION BY root, count(DISTINCT worker)) = 1
-"""
-"""One alone: where several tasks were on the lost workers, none of them stands out."""
-
-_ATTEMPTS = """
-SELECT rooted.root, max(peak_rss_bytes), arg_max(peak_rss_bytes, ended.moment),
-    any_value(component) FILTER (is_example), any_value(duration_s) FILTER (is_example),
-    any_value(nonfinite) FILTER (is_example), any_value(args) FILTER (is_example)
-FROM (
-    SELECT rooted.root, rooted.task_id, rooted.attempt,
-        (rooted.task_id, rooted.attempt) IS NOT DISTINCT
-            FROM (top.example.task_id, top.example.attempt) AS is_example
-    FROM rooted JOIN top USING (root) WHERE NOT rooted.dependent
-) AS rooted
-JOIN ended ON ended.task_id = rooted.task_id AND ended.attempt = rooted.attempt
-    AND ended.event = 'task_failed'
-LEFT JOIN (
-    SELECT task_id, attempt, max(CAST(nonfinite AS VARCHAR)) AS nonfinite FROM task_events
-    WHERE event = 'task_failed' AND nonfinite IS NOT NULL GROUP BY ALL
-) AS odd ON odd.task_id = rooted.task_id AND odd.attempt = rooted.attempt
-GROUP BY rooted.root
+    example.signal AS signal, tasks.* EXCLUDE (root), suspect, ends.* EXCLUDE (root)
+FROM top LEFT JOIN tasks USING (root) LEFT JOIN suspects USING (root) LEFT JOIN ends USING (root)
+ORDER BY number + dependents DESC, top.first, root
 """
 
 _WHOLE = """
@@ -368,7 +345,7 @@ SELECT strftime(max(moment), '%Y-%m-%dT%H:%M:%S.%fZ') FROM (
 """
 
 _UNDER_WAY = """
-SELECT task, task_id, args::VARCHAR, worker, stopped - began FROM attempt_intervals
+SELECT args::VARCHAR, task, worker, (stopped - began) / 1e9 FROM attempt_intervals
 WHERE state = 'running' AND task IS NOT NULL ORDER BY began, task_id LIMIT $few
 """
 

@@ -6,17 +6,18 @@ before it, kills by the kernel, what ran beside it on the host).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from statistics import linear_regression
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from flightlog.analyze.devices.oom import read_bundles
 from flightlog.analyze.devices.report import devices_of_run
 from flightlog.analyze.devices.results import OomCause
-from flightlog.analyze.history.attempts import Requested, read_requests
+from flightlog.analyze.history.attempts import Planned, Requested, read_requests
 from flightlog.analyze.limits import DiagnosisLimits
+from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import UsageError
 from flightlog.core.text import words
 from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLaunched, WorkerLost
@@ -36,18 +37,11 @@ ENDED_BY_SCHEDULER = words(
 """States of a job that its program did not choose."""
 
 
-class Lost(NamedTuple):
-    """One worker's end."""
-
-    event: WorkerLost
-    at: float | None
-
-
 class Incident(Struct, kw_only=True):
     """Workers and jobs that ended for one reason."""
 
     key: str
-    losses: list[Lost] = []
+    losses: list[WorkerLost] = []
     jobs: list[JobAccounted] = []
     host: str | None = None
     """Where a whole host went away with several workers; None otherwise."""
@@ -55,7 +49,7 @@ class Incident(Struct, kw_only=True):
     @property
     def processes(self) -> int:
         """Lost worker processes: threads of one process are one."""
-        return len({(lost.event.host, lost.event.pid or lost.event.worker) for lost in self.losses})
+        return len({(lost.host, lost.pid or lost.worker) for lost in self.losses})
 
 
 class WorkerHosts(Struct, kw_only=True):
@@ -88,29 +82,15 @@ class WorkerHosts(Struct, kw_only=True):
 
 
 def read_workers(run: Run) -> WorkerHosts:
-    """Workers and jobs of a run, from its events; as many are kept as there were workers."""
-    hosts: dict[str, str] = {}
-    processes: dict[str, str] = {}
-    memory: dict[str, int] = {}
-    lost: list[Lost] = []
-    for event in run.events("workers"):
-        if isinstance(event, WorkerEvent):
-            if event.host:
-                hosts[event.worker] = event.host
-                processes[event.worker] = f"{event.host}:{event.pid}"
-            if isinstance(event, WorkerLaunched) and event.memory_bytes:
-                memory[event.worker] = event.memory_bytes
-            if isinstance(event, WorkerLost):
-                lost.append(Lost(event, unix_time(event.timestamp)))
-    started: list[JobStarted] = []
-    accounted: dict[str, JobAccounted] = {}
-    for job in run.events("jobs"):
-        if isinstance(job, JobStarted):
-            started.append(job)
-        elif isinstance(job, JobAccounted):
-            key = job.raw_job_id or job.job_id
-            if key not in accounted or job.attempt >= accounted[key].attempt:
-                accounted[key] = job
+    """Workers and jobs of a run, from its events."""
+    events = [event for event in run.events("workers") if isinstance(event, WorkerEvent)]
+    placed = [event for event in events if event.host]
+    lost = [event for event in events if isinstance(event, WorkerLost)]
+    launched = [event for event in events if isinstance(event, WorkerLaunched)]
+    jobs = list(run.events("jobs"))
+    started = [job for job in jobs if isinstance(job, JobStarted)]
+    ended = sorted((job for job in jobs if isinstance(job, JobAccounted)), key=lambda job: job.attempt)
+    accounted = {job.raw_job_id or job.job_id: job for job in ended}
     bound = [(one, accounted.get(one.raw_job_id or one.job_id)) for one in started]
     by_worker = {one.worker: job for one, job in bound if one.worker and job}
     for job in accounted.values():
@@ -118,9 +98,9 @@ def read_workers(run: Run) -> WorkerHosts:
     by_task = {one.task_id: job for one, job in bound if one.task_id and job}
     whole = [job for one, job in bound if job and not one.worker and not one.task_id]
     return WorkerHosts(
-        hosts=hosts,
-        processes=processes,
-        memory_bytes=memory,
+        hosts={event.worker: event.host for event in placed if event.host},
+        processes={event.worker: f"{event.host}:{event.pid}" for event in placed},
+        memory_bytes={event.worker: event.memory_bytes for event in launched if event.memory_bytes},
         incidents=_incidents(lost, by_worker, accounted, run.info.host),
         jobs=by_worker,
         task_jobs=by_task,
@@ -130,17 +110,17 @@ def read_workers(run: Run) -> WorkerHosts:
 
 
 def _incidents(
-    lost: list[Lost], jobs: dict[str, JobAccounted], accounted: dict[str, JobAccounted], home: str
+    lost: list[WorkerLost], jobs: dict[str, JobAccounted], accounted: dict[str, JobAccounted], home: str
 ) -> list[Incident]:
     found: dict[str, Incident] = {}
     crowds = _crowds(lost, home)
-    for one in sorted(lost, key=lambda one: (one.at or 0.0, one.event.worker)):
-        event, job = one.event, jobs.get(one.event.worker)
+    for event in sorted(lost, key=lambda one: (unix_time(one.timestamp) or 0.0, one.worker)):
+        job = jobs.get(event.worker)
         job = job if job is not None and job.state in ENDED_BY_SCHEDULER else None
-        host = crowds.get((event.host, event.pid or event.worker)) if job is None else None
+        host = event.host if job is None and (event.host, event.pid or event.worker) in crowds else None
         key = f"job {job.state}" if job else f"host {host}" if host else f"lost {_plain(event.reason)}"
         incident = found.setdefault(key, Incident(key=key, host=host))
-        incident.losses.append(one)
+        incident.losses.append(event)
         if job is not None and job not in incident.jobs:
             incident.jobs.append(job)
     for job in accounted.values():
@@ -151,24 +131,24 @@ def _incidents(
     return list(found.values())
 
 
-def _crowds(lost: list[Lost], home: str) -> dict[tuple[str | None, int | str], str]:
-    """The host of each process that went away with others of its host, in a moment.
+def _crowds(lost: list[WorkerLost], home: str) -> set[tuple[str | None, int | str]]:
+    """Host and process of each that went away with others of its host, in a moment.
 
     The host of the run itself, `home`, lived on to tell of it. Deaths that have a reason of their own, such
     as an exit code, a signal or memory, are not the host's.
     """
-    by_host: dict[str, list[Lost]] = {}
-    for one in lost:
-        seen = one.event.exit_code is not None or one.event.signal is not None
-        own = seen or any(word in (one.event.reason or "") for word in ("OOM", "for memory"))
-        if one.event.host and one.event.host != home and one.at is not None and not own:
-            by_host.setdefault(one.event.host, []).append(one)
-    found: dict[tuple[str | None, int | str], str] = {}
-    for host, here in by_host.items():
-        here.sort(key=lambda one: one.at or 0.0)
-        processes = {one.event.pid or one.event.worker for one in here}
-        if len(processes) > 1 and (here[-1].at or 0.0) - (here[0].at or 0.0) <= DiagnosisLimits.host_loss_s:
-            found.update({(host, process): host for process in processes})
+    by_host = grouped(
+        (one.host, (at, one.pid or one.worker))
+        for one in lost
+        if one.host not in {None, "", home} and one.exit_code is None and one.signal is None
+        if (at := unix_time(one.timestamp)) is not None
+        if not any(word in (one.reason or "") for word in ("OOM", "for memory"))
+    )
+    found: set[tuple[str | None, int | str]] = set()
+    for host, ends in by_host.items():
+        times, processes = [at for at, _ in ends], {process for _, process in ends}
+        if len(processes) > 1 and max(times) - min(times) <= DiagnosisLimits.host_loss_s:
+            found |= {(host, process) for process in processes}
     return found
 
 
@@ -230,12 +210,6 @@ class Success(Struct, frozen=True):
     longest_s: float | None = None
 
 
-def read_successes(tables: RunTables, tasks: Collection[str]) -> dict[str, Success]:
-    """By task name, from `ended`; a task that never completed has none."""
-    rows = tables.execute(_SUCCESSES, {"tasks": list(tasks)}).fetchall()
-    return {task: Success(number, tuple(peaks or ()), longest) for task, number, peaks, longest in rows}
-
-
 _SUCCESSES = """
 SELECT base_name(task) AS name, count(*), max(peak_rss_bytes, 3), max(duration_s) FROM ended
 WHERE event = 'task_completed' AND name IN (SELECT unnest($tasks::VARCHAR[])) GROUP BY name
@@ -247,17 +221,17 @@ class FailureContext(Struct, kw_only=True):
 
     memory_scope: str | None = None
     last_bytes: int | None = None
-    slope_bytes_per_s: float | None = None
+    memory_slope_bytes_per_s: float | None = None
     samples: int = 0
     last_time: str | None = None
     first_bytes: int | None = None
     cgroup_limit_bytes: int | None = None
     node_total_bytes: int | None = None
-    node_used_percent: float | None = None
+    node_memory_used_percent: float | None = None
     oom_kills: int | None = None
     """Rise of the cgroup's counter from before to after the failure."""
     oom_time: str | None = None
-    gpu_used_percent: float | None = None
+    gpu_memory_used_percent: float | None = None
     neighbours: tuple[str, ...] = ()
     running: int = 0
     """Attempts that ran beside it on the host."""
@@ -291,17 +265,9 @@ def read_context(
         return found
     tables.keep("places", _PLACES, places)
     tables.keep("lives_on", {"worker": "VARCHAR", "host": "VARCHAR"}, list(workers.hosts.items()))
-    samples: dict[int, list[_Sample]] = {}
-    for number, *values in tables.execute(
-        _SAMPLES,
-        {
-            "before": DiagnosisLimits.samples_before_s,
-            "after": DiagnosisLimits.samples_after_s,
-            "kept": DiagnosisLimits.max_samples,
-        },
-    ).fetchall():
-        samples.setdefault(number, []).append(_Sample(*values))
-    for number, curve in samples.items():
+    limits = {"before": DiagnosisLimits.samples_before_s, "after": DiagnosisLimits.samples_after_s}
+    rows = tables.rows(_SAMPLES, {**limits, "kept": DiagnosisLimits.max_samples})
+    for number, curve in grouped((number, _Sample(*values)) for number, *values in rows).items():
         _read_curve(found[number], curve, groups[number].at or 0.0)
     for number, running, beside in tables.execute(_RUNNING, {"home": home}).fetchall():
         found[number].running = running
@@ -322,27 +288,23 @@ def _read_curve(around: FailureContext, samples: list[_Sample], at: float) -> No
             around.memory_scope, around.samples = scope.removesuffix("_process"), len(curve)
             around.first_bytes, around.last_bytes = first.used, last.used
             around.last_time = last.time
-            around.slope_bytes_per_s = _slope(curve[-DiagnosisLimits.max_slope_samples :])
+            rise = curve[-DiagnosisLimits.max_slope_samples :]
+            if len(rise) >= 3 and rise[-1].at > rise[0].at:
+                fit = linear_regression([one.at for one in rise], [one.used or 0 for one in rise])
+                around.memory_slope_bytes_per_s = fit.slope
             break
     for one in before:
         if one.scope == "cgroup" and one.total is not None:
             around.cgroup_limit_bytes = one.total
         if one.scope == "node" and one.total:
             around.node_total_bytes = one.total
-            around.node_used_percent = None if one.used is None else 100.0 * one.used / one.total
+            around.node_memory_used_percent = None if one.used is None else 100.0 * one.used / one.total
         if one.scope == "gpu" and one.gpu_total and one.gpu_used is not None:
-            around.gpu_used_percent = 100.0 * one.gpu_used / one.gpu_total
+            around.gpu_memory_used_percent = 100.0 * one.gpu_used / one.gpu_total
     counted = [one for one in samples if one.scope == "cgroup" and one.oom_kills is not None]
     if len(counted) > 1:
         around.oom_kills = (counted[-1].oom_kills or 0) - (counted[0].oom_kills or 0)
         around.oom_time = counted[-1].time
-
-
-def _slope(curve: Sequence[_Sample]) -> float | None:
-    """Least squares over the last samples; None for fewer than three."""
-    if len(curve) < 3 or curve[-1].at <= curve[0].at:
-        return None
-    return linear_regression([one.at for one in curve], [one.used or 0 for one in curve]).slope
 
 
 _PLACES = {
@@ -387,32 +349,6 @@ _NOT_ENFORCED = frozenset({"local", None})
 """Providers that give no worker a limit of its own; None is a run without a session."""
 
 
-class ManifestTask(Struct, frozen=True):
-    """What the manifest says of a task."""
-
-    component: str | None = None
-    retries: int | None = None
-    timeout_s: float | None = None
-
-
-class RunPlan(Struct, frozen=True):
-    """`plan.json`, as far as a diagnosis names it."""
-
-    manifest: str | None = None
-    """Name of the manifest's file; None where the run had none."""
-    target: str | None = None
-    components: dict[str, Any] = {}
-    tasks: dict[str, ManifestTask] = {}
-
-    def task(self, group: Group) -> ManifestTask:
-        """What it says of the task of a group."""
-        return self.tasks.get(group.task or "", ManifestTask())
-
-    def component(self, group: Group) -> str | None:
-        """The component that the task of a group ran in."""
-        return group.component or self.task(group).component
-
-
 class MachineMemory(Struct, frozen=True):
     """`environment.json`, as far as it tells of memory; of the run's own process when it began."""
 
@@ -428,7 +364,7 @@ class RunContext(Struct, kw_only=True):
     ref: str
     """What names the run to a command."""
     workers: WorkerHosts
-    plan: RunPlan
+    plan: Planned
     machine: MachineMemory
     requests: dict[str, Requested]
     """What the tasks of the groups asked for, by their roots."""
@@ -461,10 +397,12 @@ def read_record(
     run: Run, ref: str, tables: RunTables, workers: WorkerHosts, groups: Sequence[Group]
 ) -> RunContext:
     """The record, as far as these groups need it."""
-    document = read_document(run.path / layout.PLAN, RunPlan)
-    plan = document.value or RunPlan()
-    tasks = [(one.task_id, one.task, plan.component(one)) for one in groups]
-    requests = read_requests(tables, run, tasks)
+    document = read_document(run.path / layout.PLAN, Planned)
+    plan = document.value or Planned()
+    for group in groups:
+        group.component = group.component or plan.task(group.task).component
+    requests = read_requests(tables, run, [(one.task_id, one.task, one.component) for one in groups])
+    succeeded = tables.rows(_SUCCESSES, {"tasks": list({group.task for group in groups if group.task})})
     bundles, problems = read_bundles(run.path) if (run.path / layout.OOM).is_dir() else ([], [])
     if document.problem and (run.path / layout.PLAN).exists():
         why = document.problem.partition(": ")[2]
@@ -476,7 +414,9 @@ def read_record(
         plan=plan,
         machine=read_document(run.path / layout.ENVIRONMENT, MachineMemory).value or MachineMemory(),
         requests={group.root: asked for group, asked in zip(groups, requests, strict=True)},
-        successes=read_successes(tables, {group.task for group in groups if group.task}),
+        successes={
+            task: Success(number, tuple(peaks or ()), longest) for task, number, peaks, longest in succeeded
+        },
         values=read_nonfinite(tables),
         bundles=[
             (None if one.time_ns is None else one.time_ns / 1e9, one.message or one.folder, one.folder)

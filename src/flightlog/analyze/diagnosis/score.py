@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from flightlog.analyze.diagnosis.base import Case, Diagnosis, Rule, RunFacts, Sign, Source
 from flightlog.analyze.diagnosis.group import LOST_TYPES, Group
@@ -28,7 +29,9 @@ from flightlog.analyze.diagnosis.read import (
 )
 from flightlog.analyze.diagnosis.rules import RuleSet, load_rules
 from flightlog.analyze.diagnosis.text import read_text
+from flightlog.analyze.history.attempts import timed_out
 from flightlog.analyze.limits import DiagnosisLimits
+from flightlog.analyze.tallies import copied
 from flightlog.events import JobAccounted
 from flightlog.store.liveness import unix_time
 
@@ -61,10 +64,8 @@ def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Scored:
             continue
         signs[name] = _speaking(found)
         against = sum(sign.weight for sign in found if sign.weight < 0)
-        strength = (
-            sum(sign.weight * DiagnosisLimits.further_sign_weight**n for n, sign in enumerate(signs[name]))
-            + against
-        )
+        less = DiagnosisLimits.further_sign_weight
+        strength = sum(sign.weight * less**n for n, sign in enumerate(signs[name])) + against
         if strength > 0:
             strengths[name] = strength
             words = all(sign.source is Source.words for sign in found if sign.weight > 0)
@@ -75,11 +76,8 @@ def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Scored:
     shares = {
         name: round(min(DiagnosisLimits.max_confidence, strengths[name] ** 2 / whole), 2) for name in ranked
     }
-    if (
-        not ranked
-        or strengths[ranked[0]] < DiagnosisLimits.min_strength
-        or shares[ranked[0]] < DiagnosisLimits.min_confidence
-    ):
+    weak = not ranked or strengths[ranked[0]] < DiagnosisLimits.min_strength
+    if weak or shares[ranked[0]] < DiagnosisLimits.min_confidence:
         unsure = round(min(0.49, doubt / whole), 2)
         unknown = Diagnosis(
             failure_class=UNKNOWN,
@@ -153,10 +151,6 @@ def diagnose_text(text: str, exception_type: str | None = None) -> Diagnosis:
     return weigh(Case(reading=read_text(text, exception_type))).diagnosis
 
 
-TIMED_OUT = re.compile(r" (?:ran over its timeout of|did not end (?:within [0-9.e+]+ s|in time)$)")
-"""How a session says that it ended an attempt at its limit."""
-
-
 _OWN_FRAME = re.compile(
     r'^  File "[^"\n]*[/\\]flightlog[/\\](?:engines|session|record'
     r'|compat)[/\\][^"\n]*", line \d+.*\n(?:    .*\n)*',
@@ -200,16 +194,13 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
     )
     limits = [job.memory_bytes if job else None, cgroup, asked.memory_bytes if record.enforced else None]
     values = [one for one in record.values if group.at is None or one.at is None or one.at <= group.at + 1]
+    far, last_at = DiagnosisLimits.bundle_distance_s, group.last_at or group.at
     bundles = [
         (message, folder)
         for at, message, folder in record.bundles
-        if at is None
-        or group.at is None
-        or group.at - DiagnosisLimits.bundle_distance_s
-        <= at
-        <= (group.last_at or group.at) + DiagnosisLimits.bundle_distance_s
+        if None in (at, group.at) or (group.at or 0) - far <= (at or 0) <= (last_at or 0) + far
     ]
-    lost = group.lost.losses[0].event if group.lost is not None and group.lost.losses else None
+    lost = group.lost.losses[0] if group.lost is not None and group.lost.losses else None
     reason = lost.reason or "it went away" if lost is not None else None
     if reason is None and group.error_type in {"WorkerLost", "KilledWorker"}:
         reason = group.message or "it went away"
@@ -223,13 +214,10 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
     duration = run.info.duration_s if group.duration_s is None and group.scope == "run" else group.duration_s
     if job is not None and job.elapsed_s is not None and (group.lost is not None or duration is None):
         duration = job.elapsed_s
-    facts = RunFacts(
-        scope=group.scope,
+    facts = copied(
+        RunFacts,
+        {**asdict(group), **asdict(around)},
         run_status=run.status,
-        task=group.task,
-        component=record.plan.component(group),
-        worker=group.worker,
-        host=group.host,
         in_job=record.workers.in_jobs or run.info.provider == "slurm",
         exit_code=exit_code,
         signal=signal,
@@ -238,8 +226,8 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
         job_state=state,
         worker_lost_reason=reason,
         duration_s=duration,
-        timed_out=bool(group.error_type == "TimeoutError" and TIMED_OUT.search(group.message or "")),
-        timeout_s=record.plan.task(group).timeout_s,
+        timed_out=group.error_type == "TimeoutError" and timed_out(group.error_type, group.message, None),
+        timeout_s=record.plan.task(group.task).timeout_s,
         walltime_s=(job.walltime_s if job else None) or asked.walltime_s,
         requested_memory_bytes=asked.memory_bytes,
         worker_memory_bytes=given,
@@ -248,15 +236,10 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
         or machine.memory_bytes,
         last_rss_bytes=around.last_bytes if around.memory_scope != "node" else None,
         peak_rss_bytes=group.peak_rss_bytes or (job.max_rss_bytes if job else None),
-        memory_scope=around.memory_scope,
-        memory_slope_bytes_per_s=around.slope_bytes_per_s,
-        node_memory_used_percent=around.node_used_percent,
-        gpu_memory_used_percent=around.gpu_used_percent,
         success_peaks_bytes=success.peaks_bytes if success else (),
         neighbours=around.neighbours if group.scope != "run" else (),
         lost_with=max(0, group.lost_tasks - 1) if group.lost is not None else 0,
         hosts_workers_lost=group.lost.processes if group.lost is not None and group.lost.host else 0,
-        cancelled_by=group.cancelled_by,
         nonfinite=tuple(dict.fromkeys((*group.nonfinite, *sorted({one.name for one in values})))),
         device_oom=tuple(message for message, _ in bundles),
     )
@@ -295,7 +278,7 @@ def _job(group: Group, workers: WorkerHosts) -> JobAccounted | None:
 def _text(group: Group) -> tuple[str, str | None]:
     """What is read as the failure's text, and the exception's type where it is one."""
     if group.lost is not None:
-        reasons = dict.fromkeys(lost.event.reason or "" for lost in group.lost.losses[:20])
+        reasons = dict.fromkeys(lost.reason or "" for lost in group.lost.losses[:20])
         said = dict.fromkeys(job.reason or "" for job in group.lost.jobs[:20])
         return "\n".join(filter(None, (*said, *reasons, group.output_tail))), None
     kind = group.error_type
@@ -318,7 +301,7 @@ def _origins(
     own, reason = Origin(group.recorded_in, event, group.first), ""
     account = None if job is None else Origin("jobs.jsonl", "job_accounted", job.timestamp)
     if group.lost is not None and group.lost.losses:
-        lost = group.lost.losses[0].event
+        lost = group.lost.losses[0]
         own, reason = Origin("workers.jsonl", "worker_lost", lost.timestamp), lost.reason or ""
     elif group.lost is not None and account is not None:
         own = account

@@ -394,6 +394,8 @@ class TaskPlan(Struct, frozen=True):
 class Planned(Struct, frozen=True):
     """The plan of a run; empty where it was made without a manifest, or its plan cannot be read."""
 
+    manifest: str | None = None
+    """Name of the manifest's file; None where the run had none."""
     target: str | None = None
     provider: str | None = None
     options: dict[str, Any] = {}
@@ -407,9 +409,9 @@ class Planned(Struct, frozen=True):
         value = self.options.get(option)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    def task(self, name: str) -> TaskPlan:
+    def task(self, name: str | None) -> TaskPlan:
         """What was said of a task; nothing where it is not named."""
-        return self.tasks.get(name, TaskPlan())
+        return self.tasks.get(name or "", TaskPlan())
 
 
 def read_plan(run: Path) -> Planned:

@@ -76,14 +76,8 @@ def change_points(
     steps, rate = list[LevelStep](), HistoryLimits.false_alarm_rate
     for low, high in pairwise([0, *clear, len(values)]):
         if low:
-            steps.append(
-                LevelStep(
-                    at=low,
-                    earliest=low,
-                    latest=low,
-                    chance=min(clear[low], HistoryLimits.clear_step_false_alarm_rate),
-                )
-            )
+            chance = min(clear[low], HistoryLimits.clear_step_false_alarm_rate)
+            steps.append(LevelStep(at=low, earliest=low, latest=low, chance=chance))
         steps += [
             replace(step, at=low + step.at, earliest=low + step.earliest, latest=low + step.latest)
             for step in _by_order(values[low:high], rate * (high - low) / len(values)).steps
@@ -139,10 +133,9 @@ class _Series:
     def peak(self, start: int, end: int) -> _Peak:
         """The best split of a stretch of at least twice `min_values_beside_step` values."""
         n = end - start
-        sums = list(accumulate(self.scores(start, end)))[
-            HistoryLimits.min_values_beside_step - 1 : n - HistoryLimits.min_values_beside_step
-        ]
-        explained = [weight * total * total for weight, total in zip(_weights(n), sums, strict=True)]
+        sums = list(accumulate(self.scores(start, end)))
+        splits = zip(_weights(n), _splits(n), strict=True)
+        explained = [weight * sums[k - 1] * sums[k - 1] for weight, k in splits]
         best = max(explained)
         statistic = self.worth * _deviate(best, n)
         floor = statistic * statistic - _LOCATION
@@ -164,11 +157,9 @@ def _worth(scores: Sequence[float]) -> float:
         one_after = math.fsum((b - a) ** 2 for a, b in zip(scores, scores[2:], strict=False)) / (n - 2)
         likeness = one_after / next_one - 1.0 if next_one else 0.0
     likeness = min(likeness, 0.9)
-    return (
-        math.sqrt((1.0 - likeness) / (1.0 + likeness))
-        if likeness > HistoryLimits.autocorrelation_errors / math.sqrt(n)
-        else 1.0
-    )
+    if likeness <= HistoryLimits.autocorrelation_errors / math.sqrt(n):
+        return 1.0
+    return math.sqrt((1.0 - likeness) / (1.0 + likeness))
 
 
 def _around_levels(scores: Sequence[float]) -> float:
@@ -178,15 +169,17 @@ def _around_levels(scores: Sequence[float]) -> float:
     Differences alone tell too little of so few. What levels take along of the likeness is given back.
     """
     n = len(scores)
-    at = max(
-        range(HistoryLimits.min_values_beside_step, n - HistoryLimits.min_values_beside_step + 1),
-        key=lambda k: math.fsum(scores[:k]) ** 2 / k + math.fsum(scores[k:]) ** 2 / (n - k),
-    )
+    at = max(_splits(n), key=lambda k: math.fsum(scores[:k]) ** 2 / k + math.fsum(scores[k:]) ** 2 / (n - k))
     left, right = fmean(scores[:at]), fmean(scores[at:])
     rest = [score - (left if i < at else right) for i, score in enumerate(scores)]
     square = math.fsum(value * value for value in rest)
     found = math.fsum(a * b for a, b in pairwise(rest)) / square if square else 0.0
     return (found * n + _TAKEN) / (n - 2 * _TAKEN)
+
+
+def _splits(n: int) -> range:
+    """Where n values may be split."""
+    return range(HistoryLimits.min_values_beside_step, n - HistoryLimits.min_values_beside_step + 1)
 
 
 @lru_cache(maxsize=64)
@@ -200,10 +193,7 @@ def _weights(n: int) -> list[float]:
     explains.
     """
     variance = math.fsum(score * score for score in _scores(n)) / n
-    return [
-        1.0 / (variance * k * (n - k))
-        for k in range(HistoryLimits.min_values_beside_step, n - HistoryLimits.min_values_beside_step + 1)
-    ]
+    return [1.0 / (variance * k * (n - k)) for k in _splits(n)]
 
 
 def _deviate(explained: float, n: int) -> float:
@@ -222,11 +212,8 @@ def chance_of(statistic: float, n: int) -> float:
     """
     if statistic < 1.0:
         return 1.0
-    edge, points = (
-        math.log((n - HistoryLimits.min_values_beside_step) / HistoryLimits.min_values_beside_step),
-        48,
-    )
-    total = 0.0
+    first, points, total = HistoryLimits.min_values_beside_step, 48, 0.0
+    edge = math.log((n - first) / first)
     for number in range(points):
         share = 1.0 / (1.0 + math.exp(-edge * (2 * number + 1 - points) / points))
         total += math.exp(-0.583 * statistic / math.sqrt(n * share * (1.0 - share)))
@@ -266,11 +253,8 @@ def _best_split(series: _Series, start: int, end: int, level: float) -> int | No
     peak = series.peak(start, end)
     if peak.statistic > _threshold(end - start, level * HistoryLimits.false_alarm_share_of_whole):
         return peak.at
-    lengths = [
-        HistoryLimits.shortest_window << power
-        for power in range(32)
-        if HistoryLimits.shortest_window << power < end - start
-    ]
+    windows = (HistoryLimits.shortest_window << power for power in range(32))
+    lengths = [length for length in windows if length < end - start]
     best, most = None, 0.0
     for length in lengths:
         starts = [*range(start, end - length, length // 2), end - length]
@@ -435,10 +419,8 @@ def _chance_of_order(n: int, at: int) -> float:
     No more than that: that there is a gap as well is less likely still, by how much depends on the noise.
     """
     ways = [math.lgamma(k + 1) + math.lgamma(n - k + 1) - math.lgamma(n + 1) for k in range(n + 1)]
-    sides = range(
-        HistoryLimits.min_values_beside_clear_step, n - HistoryLimits.min_values_beside_clear_step + 1
-    )
-    return math.fsum(2.0 * math.exp(ways[k]) for k in sides if ways[k] <= ways[at] + 1e-9)
+    side = HistoryLimits.min_values_beside_clear_step
+    return math.fsum(2.0 * math.exp(way) for way in ways[side : n - side + 1] if way <= ways[at] + 1e-9)
 
 
 def _clear_split(values: Sequence[float], least_gap: float, side: int) -> int | None:

@@ -27,6 +27,7 @@ from flightlog.analyze.report.summary import open_context
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
 from flightlog.core.stats import mean_interval, quantile, shift_interval
+from flightlog.events.schema import result_schema
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
 from flightlog.store.earlier_runs import check_project, of_project
@@ -181,8 +182,7 @@ def trends(
 
 def trend_schema() -> dict[str, Any]:
     """The JSON Schema of the JSON of `flightlog trends`."""
-    schema = msgspec.json.schema(Trend)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog trend", **schema}
+    return result_schema(Trend, "Flightlog trend")
 
 
 def _moment(since: str | None) -> float | None:
@@ -274,10 +274,8 @@ def _change(
 ) -> LevelChange:
     run, previous = taken[step.at][0], taken[step.at - 1][0]
     values = [value for _, value in taken] if logs is None else logs
-    sides = (
-        values[max(before.first, step.at - HistoryLimits.max_runs_beside_step) : step.at],
-        values[step.at : step.at + min(after.runs, HistoryLimits.max_runs_beside_step)],
-    )
+    at, most = step.at, HistoryLimits.max_runs_beside_step
+    sides = values[max(before.first, at - most) : at], values[at : at + min(after.runs, most)]
     few = min(before.runs, after.runs) < HistoryLimits.min_runs_for_interval
     interval: tuple[float, float] | None = None
     if not metric.relative:
@@ -413,13 +411,9 @@ class RunMetric(Struct, frozen=True, kw_only=True):
         names = Counter(name for run in past if run.headline for name in run.headline.tasks.by_name)
         if self.task not in names:
             close = difflib.get_close_matches(self.task, names, n=3, cutoff=0.6)
-            listed = close or [name for name, _ in names.most_common(10)]
-            there = (
-                f"; {'close' if close else 'there are'}: {', '.join(listed)}"
-                if listed
-                else "; there are no tasks"
-            )
-            raise UsageError(f"no run has a task {self.task!r}{there}")
+            listed = ", ".join(close or [name for name, _ in names.most_common(10)])
+            there = f"{'close' if close else 'there are'}: {listed}" if listed else "there are no tasks"
+            raise UsageError(f"no run has a task {self.task!r}; {there}")
 
 
 def parse_metric(text: str) -> RunMetric:

@@ -20,7 +20,7 @@ from flightlog.analyze.predict.eta import (
     of_mean,
     remaining,
 )
-from flightlog.analyze.report.tasks import PENDING, tasks_in_flight, work_until
+from flightlog.analyze.report.tasks import COUNTS_SQL, PENDING, tasks_in_flight, work_until
 from flightlog.analyze.tallies import grouped, json_object
 from flightlog.core.stats import QUANTILES, Distribution, distribution_of
 from flightlog.core.text import cut, first_line
@@ -34,12 +34,13 @@ TASK_COUNTS = ("submitted", "completed", "failed", "cancelled", "running", "retr
 _STOPPED = "CASE WHEN state = 'running' THEN $until ELSE stopped END"
 """When an attempt ended; one that runs lasts until now."""
 
-_BY_NAME = """
-SELECT task, state, retried, was_submitted, count(*) AS count, min(started) AS first,
-    count(duration_s) AS known, sum(in_ns(duration_s)) AS total, min(duration_s) AS low,
-    max(duration_s) AS high
-FROM attempt_intervals GROUP BY ALL
-"""
+_BY_NAME = f"""
+SELECT task, {COUNTS_SQL}, count(*) FILTER (state NOT IN ('pending', 'running')) AS over,
+    min(started) AS first, count(took) AS known, sum(in_ns(took)) AS total, min(took) AS low,
+    max(took) AS high
+FROM (SELECT *, CASE WHEN state = 'completed' THEN duration_s END AS took FROM attempt_intervals)
+GROUP BY task
+"""  # noqa: S608 - constants
 _QUANTILES = f"""
 SELECT task, quantile_cont(duration_s, {list(QUANTILES)}) FROM attempt_intervals
 WHERE state = 'completed' AND task IN (SELECT unnest($names)) GROUP BY task
@@ -74,43 +75,24 @@ FROM task_lines WHERE kind IN (4, 6, 7) AND task_id IN (SELECT unnest($ids)) GRO
 
 
 class LiveName:
-    """All attempts of one name: counts as the report has them, of tasks and of attempts that `ended`."""
+    """All attempts of one name, a row of `_BY_NAME`: counts as the report has them, when the `first`
+    started, and of completed tasks the durations.
+    """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.row = dict.fromkeys((*TASK_COUNTS, "not_begun", "over"), 0)
-        self.first: int | None = None
-        """When the first attempt started."""
-        self.known, self.total_ns, self.low, self.high = 0, 0, 0.0, 0.0
+    def __init__(self, row: Row) -> None:
+        self.name: str = row["task"]
+        self.row = row
         self.durations = Distribution()
-        """Of completed tasks."""
-
-    def add(self, row: Row) -> None:
-        """Count attempts that are alike."""
-        count, state, counts = row["count"], row["state"], self.row
-        counts["submitted"] += count * row["was_submitted"]
-        counts["retried"] += count * row["retried"]
-        counts["over"] += count * (state not in {"pending", "running"})
-        if state == "failed":
-            counts["failed"] += count * (not row["retried"])
-        else:
-            counts["not_begun" if state == "pending" else state] += count
-        if row["first"] is not None:
-            self.first = row["first"] if self.first is None else min(self.first, row["first"])
-        if state == "completed" and row["known"]:
-            self.low = min(row["low"], self.low) if self.known else row["low"]
-            self.high = max(row["high"], self.high) if self.known else row["high"]
-            self.known, self.total_ns = self.known + row["known"], self.total_ns + int(row["total"])
 
     @property
     def ended(self) -> int:
         """Tasks that are over."""
-        return self.row["completed"] + self.row["failed"] + self.row["cancelled"]
+        return sum(int(self.row[state]) for state in ("completed", "failed", "cancelled"))
 
     @property
     def size(self) -> int:
         """Number of tasks, as the summary counts them."""
-        return max(self.row["submitted"], self.ended + self.row["running"])
+        return max(int(self.row["submitted"]), self.ended + int(self.row["running"]))
 
 
 class KnownTasks:
@@ -146,28 +128,26 @@ class LiveTasks:
     @cached_property
     def names(self) -> list[LiveName]:
         """The largest first."""
-        found: dict[str, LiveName] = {}
-        for row in self._tables.records(_BY_NAME):
-            found.setdefault(row["task"], LiveName(row["task"])).add(row)
+        found = {row["task"]: LiveName(row) for row in self._tables.records(_BY_NAME)}
         self._set_durations(found)
         return sorted(found.values(), key=lambda one: (-one.size, one.name))
 
     def _set_durations(self, found: Mapping[str, LiveName]) -> None:
         quantiles = self._known.quantiles
         share = 0.0 if self._over else LiveLimits.max_stale_share
+        known = {name: one.row["known"] for name, one in found.items()}
         stale = [
-            one.name
-            for one in found.values()
-            if abs(one.known - quantiles.get(one.name, (0, []))[0]) > share * one.known
+            name
+            for name, count in known.items()
+            if abs(count - quantiles.get(name, (0, []))[0]) > share * count
         ]
-        if stale:
-            for name, values in self._tables.execute(_QUANTILES, {"names": stale}).fetchall():
-                quantiles[name] = found[name].known, values
-        for one in found.values():
-            if one.known:
-                values = [min(max(value, one.low), one.high) for value in quantiles[one.name][1]]
-                total = one.total_ns / SECOND
-                one.durations = distribution_of(one.known, total, one.low, one.high, values)
+        for name, values in self._tables.rows(_QUANTILES, {"names": stale}) if stale else ():
+            quantiles[name] = known[name], values
+        for name, count in known.items():
+            if count:
+                low, high, total = (found[name].row[part] for part in ("low", "high", "total"))
+                values = [min(max(value, low), high) for value in quantiles[name][1]]
+                found[name].durations = distribution_of(count, int(total) / SECOND, low, high, values)
 
     def _listed(self, statement: str, column: str, few: int, all_known: int) -> list[Row]:
         """The rows with the largest values of a column; those below what was listed before are passed over
@@ -235,7 +215,8 @@ class LiveTasks:
     def _lately(self, started: int | None) -> tuple[float | None, float]:
         """Tasks that ended in each of the last seconds, and how many ran at once, on average."""
         until = self._until
-        first = min((one.first for one in self.names if one.first is not None), default=None)
+        begun = (one.row["first"] for one in self.names)
+        first = min((moment for moment in begun if moment is not None), default=None)
         if until is None or not self.names:
             return None, 0.0
         rate_since = until - LiveLimits.rate_window_s * SECOND
@@ -301,10 +282,8 @@ class LiveTasks:
         """Completed tasks, the slowest first."""
         if not self.count("completed"):
             return []
-        known = sum(one.known for one in self.names)
-        return [
-            _ended(row) for row in self._listed(_SLOWEST, "duration_s", LiveLimits.max_slowest_tasks, known)
-        ]
+        listed = self._listed(_SLOWEST, "duration_s", LiveLimits.max_slowest_tasks, self.count("known"))
+        return [_ended(row) for row in listed]
 
     def recent(self) -> list[EndedTask]:
         """Attempts that ended, the last first."""

@@ -72,10 +72,8 @@ def from_durations(
 
 def of_mean(mean: float) -> KnownDurations:
     """Tasks that take so long, as far as is known."""
-    return KnownDurations(
-        seen=(Lifetime(math.inf, min(max(0.0, mean), PredictLimits.max_duration_s), True),)
-        * PredictLimits.min_ended_tasks
-    )
+    one = Lifetime(math.inf, min(max(0.0, mean), PredictLimits.max_duration_s), True)
+    return KnownDurations(seen=(one,) * PredictLimits.min_ended_tasks)
 
 
 def from_earlier(before: Distribution) -> KnownDurations | None:
@@ -123,9 +121,8 @@ def remaining(
     """
     longest = {name: max(each.lasted for each in one.seen) for name, one in known.items()}
     # Long tasks first: an order that does not change with how many are left.
-    names = sorted(
-        (name for name, count in left.items() if count > 0 and name in known), key=lambda n: (-longest[n], n)
-    )
+    there = [name for name, count in left.items() if count > 0 and name in known]
+    names = sorted(there, key=lambda name: (-longest[name], name))
     if running <= 0 or not names:
         return None
     flying = sum(len(since.get(name, ())) for name in names)
@@ -191,9 +188,8 @@ def _played(told: list[_Left], beside: float, running: float, draw: int) -> floa
     queue: list[float] = []
     for place, one in enumerate(told):
         own = Random(draw * PredictLimits.max_eta_names + place)
-        off = _deviations(PredictLimits.eta_draws)[
-            (37 * draw + 23 * place) % PredictLimits.eta_draws
-        ]  # each once, in another order for each name
+        # Each once, in another order for each name.
+        off = _deviations(PredictLimits.eta_draws)[(37 * draw + 23 * place) % PredictLimits.eta_draws]
         guess = Guess(one.spread if one.spread is not None and draw % 2 else one.recent, own, off)
         rests += [guess.rest(age, own) for age in one.ages]
         beside += guess.together(max(0, one.waiting - most), own.gauss(0.0, 1.0))
@@ -219,10 +215,9 @@ def _poured(free: list[float], work: float) -> list[float]:
     return free
 
 
-_INVERSE = -math.log(PredictLimits.min_survival_share) / (1 - PredictLimits.min_survival_share)
-_SQUARED = (
-    (1 / PredictLimits.min_survival_share - 1) / (1 - PredictLimits.min_survival_share) - 2 * _INVERSE + 1
-)
+_LEAST = PredictLimits.min_survival_share
+_INVERSE = -math.log(_LEAST) / (1 - _LEAST)
+_SQUARED = (1 / _LEAST - 1) / (1 - _LEAST) - 2 * _INVERSE + 1
 WINDOWS = (8, 11, 15, 20, 27, 36, 48, 64)
 
 
@@ -303,10 +298,7 @@ class Guess:
     def _drawn(self, chance: float, dice: Random, age: float = 0.0) -> float:
         place = bisect_left(self._below, chance)
         # Drawn always, so that the next draws stay what they are.
-        share, beyond = (
-            PredictLimits.min_survival_share + (1 - PredictLimits.min_survival_share) * dice.random(),
-            dice.expovariate(1.0),
-        )
+        share, beyond = _LEAST + (1 - _LEAST) * dice.random(), dice.expovariate(1.0)
         if place < len(self._times) and self._times[place] > age:
             return self._times[place]
         late = max(0.0, age - self._longest) if age else self._late
@@ -393,10 +385,16 @@ def simulate(
     dice = Random(0)
     curves = [_curve(each) for each in tasks]
     least, most = ROUNDS
-    totals = sorted(
-        _round(curves, workers, after, dice.gauss(0.0, between_runs), handover_s, dice)
-        for _ in range(min(max(PredictLimits.max_drawn_tasks // max(1, len(tasks)), least), most))
-    )
+    rounds = min(max(PredictLimits.max_drawn_tasks // max(1, len(tasks)), least), most)
+
+    def total() -> float:
+        common, drawn = dice.gauss(0.0, between_runs), []
+        for mid, down, up in curves:
+            z = dice.gauss(0.0, 1.0)
+            drawn.append(handover_s + math.exp(min(700.0, mid + common + z * (up if z > 0 else down))))
+        return makespan(drawn, workers, after)
+
+    totals = sorted(total() for _ in range(rounds))
     return ScheduleSpread(
         expected=quantile(totals, 0.5),
         low=quantile(totals, (1 - PredictLimits.confidence) / 2),
@@ -414,21 +412,6 @@ def _curve(each: Estimate) -> tuple[float, float, float]:
     """Middle, and how far one standard deviation goes down and up, as logarithms."""
     mid = math.log(each.expected)
     return mid, (mid - math.log(each.low)) / Z90, (math.log(each.high) - mid) / Z90
-
-
-def _round(
-    curves: Sequence[tuple[float, float, float]],
-    workers: int,
-    after: Sequence[Sequence[int]],
-    common: float,
-    handover_s: float,
-    dice: Random,
-) -> float:
-    drawn = []
-    for mid, down, up in curves:
-        z = dice.gauss(0.0, 1.0)
-        drawn.append(handover_s + math.exp(min(700.0, mid + common + z * (up if z > 0 else down))))
-    return makespan(drawn, workers, after)
 
 
 def makespan(durations: Sequence[float], workers: int, needs: Sequence[Sequence[int]] = ()) -> float:

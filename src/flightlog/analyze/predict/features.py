@@ -117,10 +117,8 @@ def make_columns(examples: Sequence[Example]) -> list[Column]:
                     seen.add(value)
     columns = [Column(key) for key, seen in sorted(numbers.items()) if len(seen) > 1]
     for key, counts in sorted(words.items()):
-        often = sorted(
-            (word for word, count in counts.items() if count >= PredictLimits.min_word_count),
-            key=lambda w: (-counts[w], w),
-        )
+        often = [word for word, count in counts.items() if count >= PredictLimits.min_word_count]
+        often.sort(key=lambda word: (-counts[word], word))
         if len(counts) > 1:
             columns += [Column(key, word) for word in often[: PredictLimits.max_words]]
     return columns
@@ -215,9 +213,8 @@ def examples_of(past: ProjectHistory, quantity: Quantity) -> Examples:
     order = {run.run_id: number for number, run in enumerate(reversed(past.runs))}
     left_out: Counter[str] = Counter()
     found: list[Example] = []
-    for attempt in sorted(
-        past.attempts, key=lambda one: (order.get(one.run_id, 0), one.ended or 0.0, one.task_id)
-    ):
+    by_time = sorted(past.attempts, key=lambda one: (order.get(one.run_id, 0), one.ended or 0.0, one.task_id))
+    for attempt in by_time:
         if attempt.saved_s is not None and attempt.saved_s > (attempt.duration_s or math.inf):
             left_out["spared by the cache"] += 1
             continue
@@ -243,12 +240,8 @@ def examples_of(past: ProjectHistory, quantity: Quantity) -> Examples:
 def _measured(quantity: Quantity, attempt: PastAttempt) -> tuple[float | None, bool, str]:
     """Seconds or bytes, whether it would have been more, and why there are none."""
     if quantity == "duration_s":
-        amount, limit, bounds, at_limit = (
-            attempt.duration_s,
-            attempt.timeout_s,
-            PLAUSIBLE_S,
-            attempt.timed_out,
-        )
+        amount, limit, bounds = attempt.duration_s, attempt.timeout_s, PLAUSIBLE_S
+        at_limit = attempt.timed_out
         unmeasured, impossible = "nobody measured how long it took", "with a duration that is 0 or cannot be"
         unknown_limit = "ended at an unknown time limit"
     else:
@@ -266,11 +259,9 @@ def _measured(quantity: Quantity, attempt: PastAttempt) -> tuple[float | None, b
 
 
 def _other_end(attempt: PastAttempt) -> str:
-    if attempt.memory_killed:
-        return "killed for memory"
-    if attempt.timed_out:
-        return "ended at its time limit"
-    return {"failed": "failed", "cancelled": "cancelled"}.get(attempt.state, "never ended")
+    if attempt.memory_killed or attempt.timed_out:
+        return "killed for memory" if attempt.memory_killed else "ended at its time limit"
+    return attempt.state if attempt.state in {"failed", "cancelled"} else "never ended"
 
 
 def _within(amount: float | None, bounds: tuple[float, float]) -> float | None:

@@ -166,13 +166,11 @@ def _over_hosts(model: QuantityModel, of: OfName, example: Example) -> Logs | No
     differs = model.boosted is not None and "host" in model.boosted.keys
     if not differs or of.method != "boosting" or not of.hosts:
         return model.logs(example)
-    total = sum(of.hosts.values())
-    often = [(host, count) for host, count in of.hosts.items() if count >= 0.05 * total] or list(
-        of.hosts.items()
-    )
+    least = 0.05 * sum(of.hosts.values())
+    often = {host: count for host, count in of.hosts.items() if count >= least} or of.hosts
     each = [
         (logs, count)
-        for host, count in often
+        for host, count in often.items()
         if (logs := model.logs(replace(example, host=host))) is not None
     ]
     mid = weighted_quantile([(logs.mid, count) for logs, count in each], 0.5 * sum(n for _, n in each))
@@ -255,7 +253,8 @@ def load_model(
         model = msgspec.json.decode(data, type=Model)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return f"{file.name} is damaged ({error})"
-    wrong = _problem(model.duration_s) or _problem(model.peak_memory_bytes)
+    boosted = [model.quantity(name).boosted for name in QUANTITIES]
+    wrong = next((problem for one in boosted if one is not None and (problem := one.problem())), None)
     return f"{file.name} is damaged ({wrong})" if wrong is not None else model
 
 
@@ -291,16 +290,6 @@ def _other(head: _Head, project: str | None, installed: Callable[[], str]) -> st
     if head.sklearn.split(".")[:2] != here.split(".")[:2]:
         return f"the one that was kept was trained with scikit-learn {head.sklearn}, and this is {here}"
     return None
-
-
-def _problem(model: QuantityModel) -> str | None:
-    boosted = model.boosted
-    if boosted is None:
-        return None
-    every = (boosted.mid, boosted.below, boosted.above)
-    return next(
-        (found for trees in every if (found := trees.problem(len(boosted.columns))) is not None), None
-    )
 
 
 _WORDS: dict[Quantity, str] = {"duration_s": "duration", "peak_memory_bytes": "peak memory"}
@@ -450,9 +439,7 @@ def _notes(
     if of.above and of.most_above is not None:
         limit = math.exp(of.most_above)
         shown = format_duration(limit) if quantity == "duration_s" else format_bytes(limit)
-        ended = (
-            "ended at their time limit" if quantity == "duration_s" else "were killed at their memory limit"
-        )
+        ended = {"duration_s": "ended at their time limit"}.get(quantity, "were killed at their memory limit")
         notes.append(
             f"{word}: {of.above} attempts of {name} {ended}, of at most {shown}; they count as more than "
             "that, and what lies beyond is not known"
@@ -483,11 +470,8 @@ def _arguments(of: OfName, looked_at: set[str], values: Mapping[str, Value]) -> 
                 + (f" and {len(known) - 5} more" if len(known) > 5 else "")
             )
     # Trees are of all names together: what matters to another one is no argument of this one.
-    missing = sorted(
-        key.removeprefix("args.")
-        for key in looked_at & of.keys
-        if key.startswith("args.") and key not in values
-    )
+    asked = {key for key in looked_at & of.keys if key.startswith("args.")}
+    missing = sorted(key.removeprefix("args.") for key in asked - values.keys())
     if missing:
         notes.append(f"not given, though it matters: {', '.join(missing[:5])}")
     return notes
@@ -579,17 +563,8 @@ def evaluate(past: ProjectHistory, *, find: Callable[[], Boosting] = find_boosti
 
 def _scores(examples: Examples, runs: int, tested: int, fit: Fit | None) -> QuantityScores:
     outcomes: list[PredictionOutcome] = []
-    unpredicted = 0
-    edges = (
-        sorted(
-            {
-                runs - tested + round(tested * step / PredictLimits.test_steps)
-                for step in range(PredictLimits.test_steps + 1)
-            }
-        )
-        if tested
-        else []
-    )
+    unpredicted, steps = 0, PredictLimits.test_steps
+    edges = sorted({runs - tested + round(tested * step / steps) for step in range(steps + 1)})
     for since, until in pairwise(edges):
         before = [example for example in examples.found if example.run < since]
         model = train_quantity(Examples(examples.quantity, before, {}), fit=fit)
@@ -641,12 +616,8 @@ def _measures(pairs: Sequence[tuple[Logs, PredictionOutcome]]) -> dict[str, floa
         if not each.above or each.actual > logs.high
     ]
     return {
-        "error": median(_off(logs.mid, actual) for logs, actual in whole),
+        "error": median(abs(math.expm1(min(700.0, logs.mid - actual))) for logs, actual in whole),
         "loss": fmean(pinball(logs, actual) for logs, actual in whole),
         "coverage": fmean(held),
         "ratio": math.exp(min(700.0, median(logs.high - logs.low for logs, _ in whole))),
     }
-
-
-def _off(predicted: float, actual: float) -> float:
-    return abs(math.expm1(min(700.0, predicted - actual)))

@@ -59,9 +59,8 @@ class Tree(Struct, frozen=True, array_like=True):
     def problem(self, columns: int) -> str | None:
         """What is wrong with it, if anything is: a tree without any problem always comes to an end."""
         n = len(self.column)
-        if not n or any(
-            len(each) != n for each in (self.threshold, self.left, self.right, self.missing_left, self.value)
-        ):
+        others = (self.threshold, self.left, self.right, self.missing_left, self.value)
+        if not n or any(len(each) != n for each in others):
             return "a tree whose lists differ in length"
         for node, column in enumerate(self.column):
             inner = node < self.left[node] < n and node < self.right[node] < n and 0 <= column < columns
@@ -338,6 +337,11 @@ class Boosted(Struct, frozen=True):
             mid + min(0.0, self.below.evaluate(numbers)), mid, mid + max(0.0, self.above.evaluate(numbers))
         )
 
+    def problem(self) -> str | None:
+        """What is wrong with its trees, if anything is."""
+        found = (trees.problem(len(self.columns)) for trees in (self.mid, self.below, self.above))
+        return next((one for one in found if one is not None), None)
+
     @property
     def keys(self) -> set[str]:
         """What it looks at."""
@@ -405,11 +409,10 @@ def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> Qua
     """The model of a quantity; without `fit`, the baseline alone. Raises what `fit` raises."""
     found = examples.found
     cut = round(len(found) * PredictLimits.learnt_share)
-    older, newer = (
-        found[max(0, cut - PredictLimits.max_examples) : cut],
-        found[cut :: max(1, (len(found) - cut) // PredictLimits.max_judged_examples)],
-    )
+    older = found[max(0, cut - PredictLimits.max_examples) : cut]
+    newer = found[cut :: max(1, (len(found) - cut) // PredictLimits.max_judged_examples)]
     whole = [example for example in older if not example.above]
+    judgeable = sum(not example.above for example in newer) >= PredictLimits.min_examples_to_judge
     centers = {
         name: median(example.log for example in mine)
         for name, mine in _by_name(whole).items()
@@ -418,10 +421,7 @@ def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> Qua
     boosted, why_plain = None, None
     if fit is None:
         why_plain = "there is no library to learn from the arguments with"
-    elif (
-        len(whole) < PredictLimits.min_examples_to_learn
-        or sum(not example.above for example in newer) < PredictLimits.min_examples_to_judge
-    ):
+    elif len(whole) < PredictLimits.min_examples_to_learn or not judgeable:
         why_plain = "too few examples to learn from the arguments"
     else:
         boosted = _boost(older, centers, fit)
@@ -531,24 +531,18 @@ def _of_name(
     """
     whole = [example for example in mine if not example.above]
     recent = mine[-PredictLimits.max_recent_attempts :]
-    losses = _compare(judged["boosting"], judged["baseline"])
-    deciding = (
-        losses
-        if losses is not None and len(judged["boosting"]) >= PredictLimits.min_examples_to_judge
-        else overall
-    )
+    boosting = judged["boosting"]
+    losses = _compare(boosting, judged["baseline"])
+    enough = losses is not None and len(boosting) >= PredictLimits.min_examples_to_judge
+    deciding = losses if enough else overall
     numbers, texts = ranges(whole), words(whole)
     if looked_at.isdisjoint({*numbers, *texts, *OF_ALL}):
         center = None
     learnt = center is not None
     better = learnt and deciding is not None and deciding[0] <= PredictLimits.max_loss_ratio * deciding[1]
-    telling = (
-        judged["boosting"]
-        if len(judged["boosting"]) >= PredictLimits.min_examples_for_own_correction
-        else of_all
-    )
-    if telling is not of_all:
-        before = [each for each in before if each.name == mine[0].name]
+    telling = of_all
+    if len(boosting) >= PredictLimits.min_examples_for_own_correction:
+        telling, before = boosting, [each for each in before if each.name == mine[0].name]
     limits = [example.log for example in mine if example.above]
     return OfName(
         examples=len(whole),
@@ -561,7 +555,7 @@ def _of_name(
         correction=correction(telling, before) if better else Correction(),
         loss=deciding[0] if deciding and learnt else None,
         plain_loss=deciding[1] if deciding and learnt else None,
-        judged=len(judged["boosting"]),
+        judged=len(boosting),
         above=len(limits),
         most_above=max(limits, default=None),
         rough=sum(example.rough for example in whole),
@@ -579,9 +573,10 @@ def _compare(
     pairs = [(b, p) for b, p in zip(boosting, plain, strict=False) if not b.above]
     if not pairs:
         return None
-    return fmean(pinball(b.predicted, b.actual) for b, _ in pairs), fmean(
-        pinball(p.predicted, p.actual) for _, p in pairs
+    ours, theirs = (
+        fmean(pinball(one.predicted, one.actual) for one in each) for each in zip(*pairs, strict=True)
     )
+    return ours, theirs
 
 
 def _between_runs(model: QuantityModel, newer: Sequence[Example]) -> float | None:
@@ -631,10 +626,9 @@ def relevant(
         places = [place for place, column in enumerate(columns) if column.key == key]
         moved = [_errors(trees, _moved(tried, places, turn), actual) for turn in TURNS]
         worse = [fmean(each) - before for before, *each in zip(errors, *moved, strict=True)]
-        sure = len(worse) > 1 and fmean(worse) > PredictLimits.error_increase_errors * stdev(
-            worse
-        ) / math.sqrt(len(worse))
-        if sure and fmean(worse) > PredictLimits.min_error_increase * fmean(errors):
+        error = stdev(worse) / math.sqrt(len(worse)) if len(worse) > 1 else math.inf
+        least = PredictLimits.min_error_increase * fmean(errors)
+        if fmean(worse) > max(PredictLimits.error_increase_errors * error, least):
             kept += [columns[place] for place in places]
     return kept
 

@@ -423,11 +423,8 @@ def _needed(parsed: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
             case "BRANCH":
                 each = [_needed(one) for one in value[1]]
                 words = frozenset[str]().union(*(one for one in each if one is not None))
-                inside = (
-                    words
-                    if None not in each and len(words) <= DiagnosisLimits.max_words_per_pattern
-                    else None
-                )
+                few = len(words) <= DiagnosisLimits.max_words_per_pattern
+                inside = words if few and None not in each else None
             case _:
                 inside = None
         best, run = _better(_better(best, _word(run)), inside), ""
@@ -435,9 +432,8 @@ def _needed(parsed: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
 
 
 def _word(run: str) -> frozenset[str] | None:
-    return (
-        frozenset({run.lower()}) if len(run) >= DiagnosisLimits.min_word_letters and run.isascii() else None
-    )
+    long = len(run) >= DiagnosisLimits.min_word_letters
+    return frozenset({run.lower()}) if long and run.isascii() else None
 
 
 def _better(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
