@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.charts.results import TimelineRow
@@ -54,6 +55,11 @@ SELECT name AS task, span_id AS task_id, 1 AS attempt, worker,
     began, stopped, NULL::BIGINT AS waits, NULL::DOUBLE AS queue_s, lasted / 1e9 AS duration_s,
     NULL::VARCHAR AS error_type, span_id, NULL::VARCHAR AS args
 FROM outermost
+"""
+
+_PLACES = """
+CREATE OR REPLACE TEMP TABLE places AS
+SELECT unnest($1::VARCHAR[]) AS worker, unnest(range(len($1::VARCHAR[]))) AS place
 """
 
 _CHOSEN = """
@@ -126,11 +132,7 @@ def lay_out_items(
             workers = list(dict.fromkeys(processes.values()))
             tables.execute(_PROCESSES, [list(processes), list(processes.values())])
         tables.execute(_SPANS)
-    tables.execute(
-        "CREATE OR REPLACE TEMP TABLE places AS "
-        "SELECT unnest($1::VARCHAR[]) AS worker, unnest(range(len($1::VARCHAR[]))) AS place",
-        [list(workers)],
-    )
+    tables.execute(_PLACES, [list(workers)])
     tables.execute(_CHOSEN.format(names=ChartLimits.max_compared_names))
     tables.execute(_PIECES.format(start=frame.start, until=frame.until))
     [(count, placed, pending, outside)] = tables.execute(
@@ -235,8 +237,13 @@ def means(tables: Executes, intervals: str, stretches: Stretches) -> list[float]
     `intervals` is a select statement of `since` and `until`, nanoseconds from 0 to the end of the stretches.
     """
     bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
-    done = work_until(tables, intervals, bounds, f"moment // {stretches.width}")
-    return [(done[n + 1] - done[n]) / (bounds[n + 1] - bounds[n]) for n in range(stretches.number)]
+    return means_between(bounds, work_until(tables, intervals, bounds, f"moment // {stretches.width}"))
+
+
+def means_between(bounds: Sequence[int], done: Sequence[int]) -> list[float]:
+    """The mean between each two bounds, of what was `done` up to each."""
+    steps = zip(pairwise(done), pairwise(bounds), strict=True)
+    return [(after - before) / (until - since) for (before, after), (since, until) in steps]
 
 
 def in_order(hosts: Mapping[str, str | None]) -> list[str]:

@@ -27,6 +27,7 @@ from flightlog.core.intervals import Lanes
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
+from flightlog.store.tables.connection import text
 from flightlog.store.tables.workers import LOST_FOR
 
 if TYPE_CHECKING:
@@ -73,10 +74,8 @@ def bars(
     overlaps the next one by less than can be seen, both are on one row. Where there are too many rows,
     workers that ran nothing have none; None where there are still too many.
     """
-    rows = tables.execute(
-        _ROWS.format(characters=ChartLimits.max_read_argument_characters),
-        {"start": frame.start, "until": frame.until},
-    ).fetchall()
+    statement = _ROWS.format(characters=ChartLimits.max_read_argument_characters)
+    rows = tables.execute(statement, {"start": frame.start, "until": frame.until}).fetchall()
     unseen = frame.length // _UNSEEN
     placed = [
         (place, since, max(since, until - unseen) if unmeasured else until)
@@ -425,15 +424,9 @@ def marks(
         for at, worker, reason in few
         if (lane := lane_of_worker(worker)) is not None
     ]
-    tables.execute(
-        _ENDED_BADLY,
-        {
-            "start": frame.start,
-            "until": frame.until,
-            "most": ChartLimits.max_marks - len(found),
-            "width": frame.stretches(ChartLimits.max_mark_intervals).width,
-        },
-    )
+    width = frame.stretches(ChartLimits.max_mark_intervals).width
+    most = ChartLimits.max_marks - len(found)
+    tables.execute(_ENDED_BADLY, {"start": frame.start, "until": frame.until, "most": most, "width": width})
     total = len(lost)
     if tables.scalar("SELECT count(*) FROM ended_badly") == 0:
         return Marked(found, total)
@@ -486,7 +479,7 @@ ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {{mo
 _OUTERMOST = f"""
 CREATE OR REPLACE TEMP TABLE level_1 AS
 SELECT 0 AS lane, {_CHILD}
-WHERE {_WITHIN} AND (child.parent_id IS NULL OR child.parent_id = $root)
+WHERE {_WITHIN} AND (child.parent_id IS NULL OR child.parent_id = {{root}})
 ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {{most}}
 """
 
@@ -549,16 +542,8 @@ def outside(tables: RunTables, frame: TimeWindow, root: str | None) -> Nested | 
     All are on one lane. None where there is none. Those that find no row free are left out, and what is
     inside of them.
     """
-    tables.execute(
-        _OUTERMOST.format(
-            start=frame.start,
-            until=frame.until,
-            characters=ChartLimits.max_name_characters + 1,
-            most=_share(ChartLimits.max_outside_spans, 1),
-        ),
-        {"root": root},
-    )
-    found = _read(tables, 1)
+    within = "NULL" if root is None else text(root)
+    found = _level(tables, frame, 1, _share(ChartLimits.max_outside_spans, 1), _OUTERMOST, root=within)
     if found:
         found += _levels(tables, frame, 2, "level_1", ChartLimits.max_outside_spans - len(found))
     return _laid_out(_fitting(found, ChartLimits.max_outside_rows), 1, ChartLimits.max_outside_rows)
@@ -599,17 +584,7 @@ def _levels(tables: RunTables, frame: TimeWindow, first: int, parents: str, most
     """Spans inside of `parents` level by level, from that number on."""
     found: list[_Span] = []
     for depth in range(first, ChartLimits.max_span_levels + 1):
-        tables.execute(
-            _LEVEL.format(
-                depth=depth,
-                parents=parents,
-                start=frame.start,
-                until=frame.until,
-                characters=ChartLimits.max_name_characters + 1,
-                most=_share(most - len(found), depth),
-            )
-        )
-        level = _read(tables, depth)
+        level = _level(tables, frame, depth, _share(most - len(found), depth), _LEVEL, parents=parents)
         if not level:
             break
         found += level
@@ -617,16 +592,21 @@ def _levels(tables: RunTables, frame: TimeWindow, first: int, parents: str, most
     return found
 
 
-def _read(tables: RunTables, depth: int) -> list[_Span]:
-    """A level by lane, in order of starts."""
-    rows = tables.execute(
+def _level(
+    tables: RunTables, frame: TimeWindow, depth: int, most: int, statement: str, **others: str
+) -> list[_Span]:
+    """The spans of a level, which becomes a table, by lane and in order of starts."""
+    characters = ChartLimits.max_name_characters
+    frames = {"start": frame.start, "until": frame.until, "characters": characters + 1}
+    tables.execute(statement.format(depth=depth, most=most, **frames, **others))
+    rows = tables.rows(
         f"""
         SELECT span_id, parent_id, lane, {depth}, since, until, name,
             CASE WHEN open THEN 'running' WHEN failed THEN 'failed' ELSE 'completed' END
         FROM level_{depth} ORDER BY lane, since, until DESC, span_id
         """  # noqa: S608 - a number
-    ).fetchall()
-    return [_Span(*row)._replace(name=cut(row[6], ChartLimits.max_name_characters)) for row in rows]
+    )
+    return [_Span(*row)._replace(name=cut(row[6], characters)) for row in rows]
 
 
 def _laid_out(found: list[_Span], lanes: int, most_rows: int) -> Nested | None:

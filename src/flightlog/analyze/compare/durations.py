@@ -29,6 +29,7 @@ from flightlog.analyze.compare.results import ArgumentSets, DurationChange, Inte
 from flightlog.analyze.limits import CompareLimits
 from flightlog.analyze.tallies import grouped
 from flightlog.core.stats import stand_out, student_quantile, student_tail
+from flightlog.store.tables.connection import records
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
@@ -460,26 +461,28 @@ def match(tables: RunTables, runs: tuple[int, int]) -> dict[MatchKey, Matched]:
         tables.execute(_TOOK_REPEATED)
     for statement in (_KEYED, _PAIRING, _UNITS, _FENCES):
         tables.execute(statement)
-    spreads = {(row.pop("key"), row.pop("side")): Spread(**row) for row in tables.records(_SPREAD)}
+    spreads = {(row.pop("key"), row.pop("side")): Spread(**row) for row in records(tables.execute(_SPREAD))}
     samples = _samples(tables, runs)
-    pairs = dict(tables.rows("SELECT key, pairs FROM pairing WHERE paired"))
-    shared = dict(tables.rows(_SHARED))
+    pairs = dict(tables.execute("SELECT key, pairs FROM pairing WHERE paired").fetchall())
+    shared = dict(tables.execute(_SHARED).fetchall())
     return {
         MatchKey(*name): Matched(
             spreads.get((key, 0)), spreads.get((key, 1)), pairs.get(key), shared.get(key), samples.get(key)
         )
-        for key, *name in tables.rows("SELECT key, kind, name, cached FROM named ORDER BY key")
+        for key, *name in tables.execute("SELECT key, kind, name, cached FROM named ORDER BY key").fetchall()
         if not spreads.keys().isdisjoint({(key, 0), (key, 1)})
     }
 
 
 def _samples(tables: RunTables, runs: tuple[int, int]) -> dict[int, Sample]:
     """Every name that both sides have, by its number."""
-    parts = grouped(((key, part), figures) for key, part, _, *figures in tables.rows(_BLOCKS))
+    parts = grouped(((key, part), figures) for key, part, _, *figures in tables.execute(_BLOCKS).fetchall())
     offsets: dict[tuple[int, int], list[float]] = {}
     if max(runs) > 1:
-        offsets = grouped(((key, side), offset) for key, side, _, offset in tables.rows(_OFFSETS))
-    rows = tables.rows("SELECT key, part, q0, q1, count FROM fences")
+        offsets = grouped(
+            ((key, side), offset) for key, side, _, offset in tables.execute(_OFFSETS).fetchall()
+        )
+    rows = tables.execute("SELECT key, part, q0, q1, count FROM fences").fetchall()
     tails = {(key, part): tail for key, part, *tail in rows}
     return {
         key: _sample(key, parts, tails, [offsets.get((key, side), []) for side in (0, 1)], runs)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from flightlog.analyze.charts.layout import TimeWindow
+from flightlog.analyze.charts.layout import TimeWindow, means_between
 from flightlog.analyze.charts.lines import curves
 from flightlog.analyze.charts.results import Chart, ChartSeries, MetricPoints
 from flightlog.analyze.limits import LiveLimits
@@ -167,19 +167,18 @@ def _concurrency(tasks: LiveTasks, workers: LiveWorkers, window: TimeWindow) -> 
     """Tasks that run and wait, and workers that are up."""
     if not tasks.names and not workers.names:
         return None
-    lines = tasks.levels(window)
-    lines["workers"] = workers.level(window)
-    return Chart(
-        since=window.since,
-        length_s=window.length_s,
-        unit="count",
-        notes=[],
-        series=[
-            ChartSeries(label=label, at_s=at, value=value)
-            for label, (at, value) in lines.items()
-            if any(value)
-        ],
-    )
+    stretches = window.stretches(LiveLimits.max_chart_points)
+    bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
+    done = tasks.done_until(window, bounds, f"moment // {stretches.width}")
+    done["workers"] = workers.up_until(window, bounds)
+    at = [bound / SECOND for bound in bounds[:-1]]
+    lines = {label: means_between(bounds, up_to) for label, up_to in done.items()}
+    series = [
+        ChartSeries(label=label, at_s=at, value=[*value])
+        for label, means in lines.items()
+        if any(value := [round(mean, 3) for mean in means])
+    ]
+    return Chart(since=window.since, length_s=window.length_s, unit="count", notes=[], series=series)
 
 
 def _lookups(tables: RunTables) -> dict[str, int | None]:
@@ -215,17 +214,9 @@ def _open_spans(tables: RunTables) -> list[OpenSpan]:
     opened: list[OpenSpan] = []
     for one in flying:
         p95, stuck = usual_of(usual.get(one.name), one.elapsed_s)
-        opened.append(
-            OpenSpan(
-                name=cut(one.name, LiveLimits.max_name_chars),
-                span_id=cut(one.span_id, LiveLimits.max_name_chars),
-                tags=args_text(one.tags),
-                since=one.since,
-                elapsed_s=one.elapsed_s,
-                usual_s=p95,
-                stuck=stuck,
-            )
-        )
+        name, span_id = (cut(text, LiveLimits.max_name_chars) for text in (one.name, one.span_id))
+        tags = args_text(one.tags)
+        opened.append(copied(OpenSpan, one, name=name, span_id=span_id, tags=tags, usual_s=p95, stuck=stuck))
     return sorted(opened, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.name))
 
 

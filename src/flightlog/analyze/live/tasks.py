@@ -289,24 +289,18 @@ class LiveTasks:
         """Attempts that ended, the last first."""
         return [_ended(row) for row in self.last[: LiveLimits.max_recent_tasks]]
 
-    def levels(self, window: TimeWindow) -> dict[str, tuple[list[float], list[float | None]]]:
-        """How many tasks ran, and how many waited, on average over each stretch of the window: seconds after
-        its start, and values.
+    def done_until(self, window: TimeWindow, bounds: Sequence[int], number: str) -> dict[str, list[int]]:
+        """For how long tasks have run, and for how long they have waited, up to each bound of the window, as
+        `work_until` has it.
         """
         if not self.names:
             return {}
-        stretches = window.stretches(LiveLimits.max_chart_points)
-        bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
         stopped = _STOPPED.replace("$until", str(window.until))
+        waited = f"coalesce(began, CASE WHEN state = 'pending' THEN {window.until} ELSE ended END)"
         found = {}
         for label, since, until, where in (
             ("running", "began", stopped, "began IS NOT NULL"),
-            (
-                "waiting",
-                "submitted",
-                f"coalesce(began, CASE WHEN state = 'pending' THEN {window.until} ELSE ended END)",
-                "was_submitted AND submitted IS NOT NULL",
-            ),
+            ("waiting", "submitted", waited, "was_submitted AND submitted IS NOT NULL"),
         ):
             intervals = f"""
                 SELECT least(greatest(since - {window.start}, 0), {window.length}) AS since,
@@ -315,8 +309,7 @@ class LiveTasks:
                     WHERE {where})
                 WHERE until > {window.start} AND since < {window.until}
             """  # noqa: S608 - numbers, and expressions of ours
-            done = work_until(self._tables, intervals, bounds, f"moment // {stretches.width}")
-            found[label] = [bound / SECOND for bound in bounds[:-1]], means(done, bounds)
+            found[label] = work_until(self._tables, intervals, bounds, number)
         return found
 
     def timeline(self, until: int, running: Sequence[Row], workers: int) -> Timeline | None:
@@ -386,14 +379,6 @@ class LiveTasks:
                 )
             )
         return found
-
-
-def means(done: Sequence[int], bounds: Sequence[int]) -> list[float | None]:
-    """The mean between each two bounds, of what was `done` up to each."""
-    return [
-        round((done[n + 1] - done[n]) / (bounds[n + 1] - bounds[n]), 3) if bounds[n + 1] > bounds[n] else 0.0
-        for n in range(len(bounds) - 1)
-    ]
 
 
 def outcome(row: Row) -> str:

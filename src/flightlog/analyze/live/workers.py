@@ -16,7 +16,7 @@ from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.cost.cost import CostSummary, CostTally, Used, run_cost
 from flightlog.analyze.limits import LiveLimits
 from flightlog.analyze.live.results import DeviceNow, HostNow, WorkerNow
-from flightlog.analyze.live.tasks import Row, means
+from flightlog.analyze.live.tasks import Row
 from flightlog.analyze.tallies import grouped
 from flightlog.core.intervals import peak
 from flightlog.core.text import cut
@@ -92,21 +92,11 @@ class LiveWorkers:
         """How often a worker was lost."""
         return sum(isinstance(step.event, WorkerLost) for life in self.steps.values() for step in life)
 
-    def level(self, window: TimeWindow) -> tuple[list[float], list[float | None]]:
-        """How many were up, on average over each stretch of the window: seconds after its start, and
-        values.
-        """
-        stretches = window.stretches(LiveLimits.max_chart_points)
-        bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
-        ups = [
-            (max(0, since - window.start), until - window.start)
-            for of in self.lives.values()
-            for since, until in of
-            if until > window.start
-        ]
-        begun, ended = (_passed([one[place] for one in ups], bounds) for place in (0, 1))
-        done = [since - until for since, until in zip(begun, ended, strict=True)]
-        return [bound / SECOND for bound in bounds[:-1]], means(done, bounds)
+    def up_until(self, window: TimeWindow, bounds: Sequence[int]) -> list[int]:
+        """For how long they were up in the window, up to each of its bounds, all together."""
+        ups = [up for of in self.lives.values() for up in of if up[1] > window.start]
+        begun, ended = (_passed([max(0, up[place] - window.start) for up in ups], bounds) for place in (0, 1))
+        return [since - until for since, until in zip(begun, ended, strict=True)]
 
     def results(self, running: Iterable[Row], last: Sequence[Row], *, over: bool) -> list[WorkerNow]:
         """Busy workers first, then by name; `last` are the attempts that ended last."""
