@@ -41,8 +41,7 @@ def find_roots(tables: RunTables, others: str = "") -> None:
     """
     tables.execute(_CLIMBS.format(others=others))
     for _ in range(DiagnosisLimits.max_dependency_rounds):
-        row = tables.execute(_CLIMB).fetchone()
-        if not row or not row[0]:
+        if not tables.scalar(_CLIMB):
             break
     tables.execute(_ROOTS)
 
@@ -56,11 +55,8 @@ def counts_by_root(
     tables: RunTables, column: str, most: int, where: str = "true"
 ) -> dict[str, dict[str, int]]:
     """By root of `top` how often each value of a column of `rooted` occurs, the most frequent first."""
-    found: dict[str, dict[str, int]] = {}
-    statement = _COUNTS.format(column=column, where=where)
-    for root, value, number in tables.execute(statement, {"most": most}).fetchall():
-        found.setdefault(root, {})[value] = number
-    return found
+    rows = tables.rows(_COUNTS.format(column=column, where=where), {"most": most})
+    return {root: dict(counts) for root, counts in grouped((root, count) for root, *count in rows).items()}
 
 
 class Texts(NamedTuple):
@@ -304,10 +300,11 @@ def failure_groups(tables: RunTables, summary: FailureSummary) -> list[FailureCa
     if not summary.count:
         return []
     _group(tables)
-    tasks, workers, attempts = (
-        counts_by_root(tables, column, DiagnosisLimits.max_listed_per_cause)
-        for column in ("task", "worker", "of_attempt")
-    )
+    columns = {"tasks": "task", "workers": "worker", "attempts": "of_attempt"}
+    counts = {
+        field: counts_by_root(tables, column, DiagnosisLimits.max_listed_per_cause)
+        for field, column in columns.items()
+    }
     examples = tables.records(_EXAMPLES, {"few": DiagnosisLimits.max_examples})
     cases = grouped(
         (row["root"], copied(FailureCase, row, args=json_object(row["args"]))) for row in examples
@@ -319,9 +316,7 @@ def failure_groups(tables: RunTables, summary: FailureSummary) -> list[FailureCa
             group,
             first=first,
             last=last,
-            tasks=tasks.get(root, {}),
-            workers=workers.get(root, {}),
-            attempts=attempts.get(root, {}),
+            **{field: by_root.get(root, {}) for field, by_root in counts.items()},
             cases=cases.get(root, []),
             traceback=group.example.traceback,
         )

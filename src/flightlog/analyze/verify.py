@@ -56,11 +56,8 @@ def verify(run: Run) -> Verification:
     reading = run.read()
     headline = headline_of(run, reading)
     lines = _lines(run, run.completeness(reading))
-    return Verification(
-        run_id=run.run_id,
-        status=run.status,
-        checks=(_files(run), _summary(run, headline), lines, *_snapshots(run)),
-    )
+    checks = (_files(run), _summary(run, headline), lines, *_snapshots(run))
+    return Verification(run_id=run.run_id, status=run.status, checks=checks)
 
 
 def repair(run: Run, complete: Callable[[Path], object]) -> tuple[str, ...]:

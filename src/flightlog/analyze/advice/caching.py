@@ -51,10 +51,8 @@ def advise_caching(shapes: Sequence[RunStatistics], repeats: Sequence[DuplicateC
             advice.append(_worth(one, shapes))
         elif one.repeated_s >= AdviceLimits.min_cache_saving_s:
             why.append(f"{one.name}: {reason}")
-    for name in sorted({name for shape in shapes for name in shape.cache}):
-        found = _never_hits(name, shapes)
-        if found is not None:
-            advice.append(found)
+    cached = sorted({name for shape in shapes for name in shape.cache})
+    advice += [found for name in cached if (found := _never_hits(name, shapes)) is not None]
     silent = "; ".join(why[:3]) or f"no call took long and was made again in {len(shapes)} runs"
     return advice or silent
 
@@ -307,15 +305,12 @@ def _note_code(tables: RunTables, runs: Sequence[Run]) -> None:
 
     A run whose code is unknown is compared with no other run.
     """
-    whole: list[tuple[str, str]] = []
+    clean = {run.run_id: run.info.git_commit if run.info.git_dirty is False else None for run in runs}
+    whole = [(run_id, commit or run_id) for run_id, commit in clean.items()]
     own: list[tuple[str, str, str]] = []
     for run in runs:
-        clean = run.info.git_commit if run.info.git_dirty is False else None
-        whole.append((run.run_id, clean or run.run_id))
         lock = read_document(run.path / layout.LOCK, _Lock).value or _Lock()
-        found = {
-            name.rpartition(".")[2]: it.sha256 for name, it in lock.functions.items() if it.sha256 is not None
-        }
+        found = {name.rpartition(".")[2]: it.sha256 for name, it in lock.functions.items() if it.sha256}
         own += [(run.run_id, name, sha256) for name, sha256 in found.items()]
     tables.keep("whole", {"run_id": "VARCHAR", "code": "VARCHAR"}, whole)
     tables.keep("own", {"run_id": "VARCHAR", "name": "VARCHAR", "code": "VARCHAR"}, own)

@@ -707,14 +707,12 @@ def _numeric(args: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _categories(args: Sequence[Mapping[str, Any]]) -> list[str]:
-    found = []
-    for name in sorted({name for one in args for name in one}):
-        texts = [one.get(name) for one in args]
-        kinds = {str(text) for text in texts if isinstance(text, str | bool)}
-        known = sum(isinstance(text, str | bool) for text in texts)
-        if known == len(args) and 2 <= len(kinds) <= AdviceLimits.max_categories:
-            found.append(name)
-    return found
+    def is_category(texts: Sequence[Any]) -> bool:
+        few = 2 <= len({str(text) for text in texts}) <= AdviceLimits.max_categories
+        return few and all(isinstance(text, str | bool) for text in texts)
+
+    names = sorted({name for one in args for name in one})
+    return [name for name in names if is_category([one.get(name) for one in args])]
 
 
 Pairs = Sequence[tuple[Any, float]]

@@ -5,7 +5,7 @@ the same in plain words.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -466,52 +466,48 @@ def _is_worth_less(need: Need) -> bool:
     return need.worth is not None and need.worth < 0.5 * need.tasks
 
 
-def _notes(found: Recommendation, need: Need) -> list[str]:
+def _notes(found: Recommendation, need: Need) -> Iterator[str]:
     name, binary = _NAMES[need.resource], found.binary
     name = name[0].upper() + name[1:]
-    said = []
     if need.resource == "gpu_memory" and need.bound is not None:
-        said.append(
+        yield (
             f"GPU memory: {amount(need, need.bound, binary=binary)} is enough for "
             f"{format_percent(need.share)}."
         )
     if need.resource == "memory" and THREAD in found.cpu_scopes:
-        said.append(
-            "Memory is that of whole processes, in which tasks ran side by side: one alone may need less."
-        )
+        yield ("Memory is that of whole processes, in which tasks ran side by side: one alone may need less.")
     if need.killed and need.killed_at is not None:
         many = plural(need.killed, "task was", "tasks were")
         at = amount(need, need.killed_at, binary=binary)
         they = "it counts" if need.killed == 1 else "they count"
-        said.append(f"{many} killed with {at}: {they} as needing more, and the advice is not below that.")
+        yield f"{many} killed with {at}: {they} as needing more, and the advice is not below that."
     if need.resource == "memory" and found.headroom is not None:
-        said.append(_headroom_text(found, found.headroom))
+        yield _headroom_text(found, found.headroom)
     if need.growth is not None and need.table:
-        said.append(_growth(found, need, name))
+        yield _growth(found, need, name)
     if need.change is not None and need.since is not None:
         how = f"{format_percent(abs(need.change))} {'more' if need.change > 0 else 'less'}"
-        said.append(f"{name}: since {need.since} it takes {how}; older runs do not count.")
+        yield f"{name}: since {need.since} it takes {how}; older runs do not count."
     if need.drift is not None:
         how = f"{'grows' if need.drift > 0 else 'falls'} by {format_percent(abs(need.drift))} from run to run"
         ahead = f"; the advice is for the next {AdviceLimits.max_runs_ahead}" if need.drift > 0 else ""
-        said.append(f"{name} {how}: older runs count as if they were new{ahead}.")
+        yield f"{name} {how}: older runs count as if they were new{ahead}."
     if need.method == "censored lognormal":
-        said.append(
+        yield (
             f"{name}: the largest needs are only known to be larger than what was given; the rest is "
             "estimated."
         )
     alike = _is_worth_less(need) and need.method != "lognormal"
     if need.worth is not None and alike and need.resource != "cpus":
-        said.append(
+        yield (
             f"{name}: tasks of one run resemble each other, so {need.tasks:,} say no more than "
             f"{round(need.worth):,} would."
         )
     if need.at_least > 0.2 * need.tasks and need.resource != "cpus":
-        said.append(
+        yield (
             f"{name}: {need.at_least:,} of {need.tasks:,} tasks are only known to have used at least what "
             "was seen."
         )
-    return said
 
 
 def _headroom_text(found: Recommendation, headroom: Headroom) -> str:

@@ -87,6 +87,12 @@ FROM drawn_items LEFT JOIN places USING (worker) LEFT JOIN chosen USING (task)
 nanoseconds from the start on, and none lies outside of what is drawn."""
 
 
+_COUNTS = """
+SELECT count(*) AS total, count(since) AS placed, count(*) FILTER (pending) AS pending,
+    count(*) FILTER (outside) AS outside FROM drawn
+"""
+
+
 class TimelineItems(NamedTuple):
     """What there is in the table `drawn`."""
 
@@ -135,10 +141,8 @@ def lay_out_items(
     tables.execute(_PLACES, [list(workers)])
     tables.execute(_CHOSEN.format(names=ChartLimits.max_compared_names))
     tables.execute(_PIECES.format(start=frame.start, until=frame.until))
-    [(count, placed, pending, outside)] = tables.execute(
-        "SELECT count(*), count(since), count(*) FILTER (pending), count(*) FILTER (outside) FROM drawn"
-    ).fetchall()
-    if not count:
+    [counts] = tables.records(_COUNTS)
+    if not counts["total"]:
         return None
     characters = ChartLimits.max_name_characters + 1
     chosen = f"SELECT left(task, {characters}) FROM chosen ORDER BY number"  # noqa: S608 - a number
@@ -146,16 +150,9 @@ def lay_out_items(
     others = max(0, len(names) - ChartLimits.max_coloured_names)
     if len(names) == ChartLimits.max_compared_names:
         others += tables.scalar("SELECT count(DISTINCT task) FROM drawn_items ANTI JOIN chosen USING (task)")
-    return TimelineItems(
-        what,
-        workers,
-        [cut(name, ChartLimits.max_name_characters) for (name,) in names[: ChartLimits.max_coloured_names]],
-        others,
-        count,
-        placed,
-        pending,
-        outside,
-    )
+    coloured = names[: ChartLimits.max_coloured_names]
+    shown = [cut(name, ChartLimits.max_name_characters) for (name,) in coloured]
+    return TimelineItems(what, workers, shown, others, **counts)
 
 
 def drawn_apart(number: int) -> int:

@@ -5,7 +5,7 @@ metrics.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -331,7 +331,7 @@ def curves(
         length_s=frame.length_s,
         curves=drawn,
         names=names,
-        notes=_notes(len(drawn), names, alone, unknown, int(astray)),
+        notes=list(_notes(len(drawn), names, alone, unknown, int(astray))),
     )
 
 
@@ -350,18 +350,16 @@ def _curve(series: dict[str, Any], points: list[_LinePoint]) -> Curve:
     )
 
 
-def _notes(drawn: int, names: int, alone: int, unknown: int, astray: int) -> list[str]:
-    notes = []
+def _notes(drawn: int, names: int, alone: int, unknown: int, astray: int) -> Iterator[str]:
     if alone:
-        notes.append(f"{_names(alone)} one point, and no curve.")
+        yield f"{_names(alone)} one point, and no curve."
     if unknown:
-        notes.append(f"{_names(unknown)} no value that is a number, and no curve.")
+        yield f"{_names(unknown)} no value that is a number, and no curve."
     if (left := names - alone - unknown - drawn) > 0:
-        notes.append(f"{left:,} more metrics are not drawn: the {drawn} with the most values are.")
+        yield f"{left:,} more metrics are not drawn: the {drawn} with the most values are."
     if astray:
         many = f"{astray:,} values are" if astray != 1 else "1 value is"
-        notes.append(f"{many} not drawn: of another time than the run, by the clock.")
-    return notes
+        yield f"{many} not drawn: of another time than the run, by the clock."
 
 
 def _names(number: int) -> str:

@@ -89,18 +89,21 @@ def durations(tables: RunTables) -> list[DurationSpread]:
     bins = f"SELECT rank, {bin_of('s', found)} AS bin, count(*) FROM times GROUP BY ALL"  # noqa: S608 - numbers
     counted = {rank: dict(of) for rank, of in grouped((rank, of) for rank, *of in tables.rows(bins)).items()}
     fields = ("least_s", "p25_s", "median_s", "p75_s", "p95_s", "most_s")
-    return [
-        DurationSpread(
-            name=cut(names[rank], ChartLimits.max_name_characters),
-            count=count,
-            total_s=int(total) / SECOND,
-            edges_s=found[min(counts) : max(counts) + 2],
-            counts=[counts.get(number, 0) for number in range(min(counts), max(counts) + 1)],
-            **dict(zip(fields, quantiles, strict=True)),
+    spreads = []
+    for rank, count, total, quantiles, *_ in rows:
+        counts = counted[rank]
+        first, last = min(counts), max(counts)
+        spreads.append(
+            DurationSpread(
+                name=cut(names[rank], ChartLimits.max_name_characters),
+                count=count,
+                total_s=int(total) / SECOND,
+                edges_s=found[first : last + 2],
+                counts=[counts.get(number, 0) for number in range(first, last + 1)],
+                **dict(zip(fields, quantiles, strict=True)),
+            )
         )
-        for rank, count, total, quantiles, *_ in rows
-        for counts in (counted[rank],)
-    ]
+    return spreads
 
 
 _KNOWN = "FROM drawn WHERE queue_s IS NOT NULL AND duration_s IS NOT NULL"
@@ -350,10 +353,10 @@ def _machines(tables: RunTables, start: int, until: int) -> tuple[Chart | None, 
         """,
         {"start": start, "until": until, "width": width},
     ).fetchall()
-    of: dict[str, list[tuple[float, float | None, float | None, float | None]]] = {}
-    for machine, stretch, cpu, used, total in rows:
-        at_s = min((stretch + 0.5) * width, until - start) / SECOND
-        of.setdefault(machine, []).append((at_s, cpu, used, total))
+    of = grouped(
+        (machine, (min((stretch + 0.5) * width, until - start) / SECOND, *values))
+        for machine, stretch, *values in rows
+    )
 
     def chart(unit: Unit, column: int) -> Chart | None:
         series = [

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -184,37 +184,35 @@ def _notes(
     marked: Marked,
     single: OneByOne | None,
     density: Cells | None,
-) -> list[str]:
-    notes = []
+) -> Iterator[str]:
     if density is not None:
         few = pieces.placed <= ChartLimits.max_drawn_attempts
         why = ", as more of them ran side by side than there are rows" if few else ""
-        notes.append(
+        yield (
             f"This shows density and not single {pieces.what}: {_many(pieces.placed, pieces.what)} drawn by "
             f"stretches of time{why}; a stretch has the colour of the name that held it longest."
         )
     if (shared := sum(lane.merged for lane in lanes if lane.merged > 1)) > 0:
         rows = sum(lane.merged > 1 for lane in lanes)
-        notes.append(f"{shared:,} of {len(workers):,} workers share {rows} rows.")
+        yield f"{shared:,} of {len(workers):,} workers share {rows} rows."
     if single is not None and (idle := len(workers) - len(single.of_worker)) > 0:
-        notes.append(f"{_many(idle, 'workers')} not drawn: nothing ran there.")
+        yield f"{_many(idle, 'workers')} not drawn: nothing ran there."
     if pieces.others:
-        notes.append(f"{_many(pieces.others, 'names')} drawn in one colour: those that took the least time.")
+        yield f"{_many(pieces.others, 'names')} drawn in one colour: those that took the least time."
     if pieces.pending:
-        notes.append(f"{_many(pieces.pending, pieces.what)} not drawn: not begun.")
+        yield f"{_many(pieces.pending, pieces.what)} not drawn: not begun."
     if (unknown := pieces.total - pieces.pending - pieces.placed) > 0:
-        notes.append(f"{_many(unknown, pieces.what)} not drawn: it is not known when they ran.")
+        yield f"{_many(unknown, pieces.what)} not drawn: it is not known when they ran."
     if pieces.outside:
-        notes.append(
+        yield (
             f"{_many(pieces.outside, pieces.what)} cut off: by their clocks they began before the run or "
             "ended after it."
         )
     if marked.total > len(marked.marks):
-        notes.append(
+        yield (
             f"{len(marked.marks):,} of {marked.total:,} failures, retries, cancellations and lost workers "
             "are marked."
         )
-    return notes
 
 
 def _notes_on_spans(tables: RunTables, *drawn: Nested | None) -> list[str]:
@@ -227,25 +225,23 @@ def _notes_on_spans(tables: RunTables, *drawn: Nested | None) -> list[str]:
     ]
 
 
-def _notes_on_bars(single: OneByOne, frame: TimeWindow) -> list[str]:
+def _notes_on_bars(single: OneByOne, frame: TimeWindow) -> Iterator[str]:
     """How many rows have nothing on them, and whether some look fuller than they are, for nothing that is
     drawn is narrower than a pixel.
     """
-    notes = []
     empty = len({*range(len(single.lanes))} - {*single.bars.lane})
     if empty:
         whose = "on that worker" if empty == 1 else "on those workers"
-        notes.append(f"{_many(empty, 'rows')} empty: nothing ran {whose}.")
+        yield f"{_many(empty, 'rows')} empty: nothing ran {whose}."
     least_s = frame.length_s / _PIXELS
     short = Counter(
         lane for lane, length in zip(single.bars.lane, single.bars.length_s, strict=True) if length < least_s
     )
     if max(short.values(), default=0) > _PIXELS // 10:
-        notes.append(
+        yield (
             f"Bars of less than {format_duration(least_s)} are drawn wider than they are: rows look busier "
             "than the workers were."
         )
-    return notes
 
 
 def _many(number: int, what: str) -> str:

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ from flightlog.analyze.compare.runs import (
 from flightlog.analyze.compare.thresholds import ThresholdOutcome
 from flightlog.analyze.failures import MACROS
 from flightlog.analyze.limits import CompareLimits
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import copied, grouped
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
 from flightlog.events.schema import result_schema
@@ -79,13 +79,10 @@ def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
     told: list[str] = []
     with ExitStack() as copies:
         old, new = (
-            RunGroup(
-                group.asked,
-                tuple(copies.enter_context(held_still(run, note=told.append)) for run in group.runs),
-            )
+            tuple(copies.enter_context(held_still(run, note=told.append)) for run in group.runs)
             for group in (before, after)
         )
-        return _compared(old, new, told)
+        return _compared(RunGroup(before.asked, old), RunGroup(after.asked, new), told)
 
 
 def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Comparison:
@@ -164,19 +161,13 @@ def comparison_schema() -> dict[str, Any]:
 
 
 def _side(group: RunGroup) -> Side:
-    return Side(
-        asked=path_text(group.asked),
-        runs=[
-            ComparedRun(
-                run_id=run.run_id,
-                project=run.info.project,
-                status=run.status,
-                start_time=run.info.start_time,
-                duration_s=run.ending().duration_s,
-            )
-            for run in group.runs
-        ],
-    )
+    runs = [
+        copied(
+            ComparedRun, run.info, run_id=run.run_id, status=run.status, duration_s=run.ending().duration_s
+        )
+        for run in group.runs
+    ]
+    return Side(asked=path_text(group.asked), runs=runs)
 
 
 def _change(
@@ -267,24 +258,22 @@ def _task_resources(tables: RunTables) -> list[ResourceChange]:
 
 def _notes(
     before: RunGroup, after: RunGroup, old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunFigures]
-) -> list[str]:
-    notes = []
+) -> Iterator[str]:
     for run in (*before.runs, *after.runs):
         if run.status != "completed":
             how = "may have ended early" if run.status == "unknown" else f"is {run.status}"
-            notes.append(f"{run.run_id} {how}: it tells of less than a whole run")
+            yield f"{run.run_id} {how}: it tells of less than a whole run"
         for stream, number in _lost(run).items():
-            notes.append(f"{run.run_id} lost {plural(number, 'line')} of {stream}, which are not counted")
+            yield f"{run.run_id} lost {plural(number, 'line')} of {stream}, which are not counted"
     for group in (before, after):
         asked = re.fullmatch(r"[^,]*:last(\d+)", group.asked)
         if asked is not None and int(asked[1]) > len(group.runs):
-            notes.append(f"{group.asked} asks for {int(asked[1])} runs; there are {len(group.runs)}")
+            yield f"{group.asked} asks for {int(asked[1])} runs; there are {len(group.runs)}"
     projects = sorted({run.info.project for run in (*before.runs, *after.runs)})
     if len(projects) > 1:
-        notes.append(f"the runs are of different projects: {', '.join(projects)}")
+        yield f"the runs are of different projects: {', '.join(projects)}"
     if len(_currencies(old, new)) > 1:
-        notes.append("costs are in different currencies and are not compared")
-    return notes
+        yield "costs are in different currencies and are not compared"
 
 
 def _currencies(old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunFigures]) -> set[str]:

@@ -4,6 +4,7 @@ the bundles `oom/<n>-<time>/bundle.json`, the messages of frameworks, and ranks 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -325,20 +326,19 @@ def aligned_ns(session: SessionUse, time_ns: int, alignment: Alignment | None) -
 
 def stragglers(sessions: Sequence[SessionUse], alignment: Alignment | None) -> list[Straggler]:
     """Ranks that stand out: late into a phase, long in it, or with far more memory than the others."""
-    starts: dict[str, dict[int, float]] = {}
-    lasted: dict[str, dict[int, float]] = {}
+    starts: defaultdict[str, dict[int, float]] = defaultdict(dict)
+    lasted: defaultdict[str, dict[int, float]] = defaultdict(dict)
     memory: dict[int, float] = {}
     for session in sessions:
+        rank = session.rank
         for phase in session.phases:
             if phase.phase is not None:
                 first = aligned_ns(session, phase.first_ns, alignment) / 1e9
-                began = starts.setdefault(phase.phase, {})
-                began[session.rank] = min(first, began.get(session.rank, first))
-                took = lasted.setdefault(phase.phase, {})
-                took[session.rank] = max(phase.duration_s, took.get(session.rank, 0.0))
-        peak = session.peak_allocated or session.peak_device_used
-        if peak is not None:
-            memory[session.rank] = max(float(peak.bytes), memory.get(session.rank, 0.0))
+                began, took = starts[phase.phase], lasted[phase.phase]
+                began[rank] = min(first, began.get(rank, first))
+                took[rank] = max(phase.duration_s, took.get(rank, 0.0))
+        if (peak := session.peak_allocated or session.peak_device_used) is not None:
+            memory[rank] = max(float(peak.bytes), memory.get(rank, 0.0))
     step = 2 * max((session.sampling_interval_ms for session in sessions), default=0) / 1e3
     least = max(DeviceLimits.min_straggler_s, step)
     kinds: tuple[tuple[StragglerKind, Mapping[Any, Mapping[int, float]], float, float], ...] = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, merge
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
@@ -332,7 +332,7 @@ def advice(report: DeviceReport) -> list[str]:
         ]
 
     lines += each(leaking, leak_text) + each(report.sessions, _tight) + each(report.sessions, _hidden)
-    lines += _stragglers(report)[: DeviceLimits.max_advice_lines]
+    lines += islice(_stragglers(report), DeviceLimits.max_advice_lines)
     if highest is not None:
         unknown = highest.peak_allocated is None and highest.peak_device_used is None
         lines += [_UNKNOWN] if unknown else each([highest], _peak)
@@ -452,24 +452,20 @@ def _hidden(session: SessionUse) -> str | None:
     )
 
 
-def _stragglers(report: DeviceReport) -> list[str]:
+def _stragglers(report: DeviceReport) -> Iterator[str]:
     """One line a rank and kind: the phase in which it shows most, and how many others there are."""
-    lines = []
     for found in grouped(((one.rank, one.kind), one) for one in report.stragglers).values():
         one = max(found, key=lambda one: one.value - one.median)
         more = f" (and {len(found) - 1} more phase{'s' * (len(found) > 2)})" if len(found) > 1 else ""
         much = format_bytes if one.kind == "memory" else format_duration
-        lines.append(
-            {
-                "late": f"Rank {one.rank} began `{one.phase}`{more} {much(one.value)} after the others.",
-                "long": (
-                    f"Rank {one.rank} spent {much(one.value)} in `{one.phase}`{more}, the others "
-                    f"{much(one.median)}."
-                ),
-                "memory": f"Rank {one.rank} held {much(one.value)} at most, the others {much(one.median)}.",
+        yield (
+            f"Rank {one.rank} "
+            + {
+                "late": f"began `{one.phase}`{more} {much(one.value)} after the others.",
+                "long": f"spent {much(one.value)} in `{one.phase}`{more}, the others {much(one.median)}.",
+                "memory": f"held {much(one.value)} at most, the others {much(one.median)}.",
             }[one.kind]
         )
-    return lines
 
 
 def leaks(track: Track, headroom_bytes: int | None) -> list[Leak]:

@@ -280,12 +280,8 @@ def is_oom(*texts: str | None) -> bool:
 AnyDeviceEvent = DeviceMemory | TelemetryEventV3
 
 COUNTERS = (
-    "allocator_allocated",
-    "allocator_reserved",
-    "allocator_inactive",
-    "device_used",
-    "device_free",
-    "device_total",
+    *("allocator_allocated", "allocator_reserved", "allocator_inactive"),
+    *("device_used", "device_free", "device_total"),
 )
 """The counters in the order of `MemoryCounters`."""
 
@@ -335,20 +331,14 @@ def phase_of(context: str | None) -> str | None:
 
 def text_in(metadata: Mapping[str, Any], *names: str) -> str | None:
     """The first of these that is a text and says anything."""
-    for name in names:
-        value = metadata.get(name)
-        if isinstance(value, str) and value.strip():
-            return value
-    return None
+    values = (metadata.get(name) for name in names)
+    return next((value for value in values if isinstance(value, str) and value.strip()), None)
 
 
-def whole_in(metadata: Mapping[str, Any], *names: str) -> int | None:
-    """The first of these that is a whole number."""
-    for name in names:
-        value = metadata.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    return None
+def whole_in(metadata: Mapping[str, Any], name: str) -> int | None:
+    """What is called so, if it is a whole number."""
+    value = metadata.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def path_in(metadata: Mapping[str, Any]) -> list[str]:

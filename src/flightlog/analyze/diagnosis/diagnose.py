@@ -25,6 +25,7 @@ from flightlog.analyze.diagnosis.rules import load_rules
 from flightlog.analyze.diagnosis.score import case_of, weigh
 from flightlog.analyze.diagnosis.text import ParsedText
 from flightlog.analyze.limits import DiagnosisLimits
+from flightlog.analyze.tallies import copied
 from flightlog.core.errors import DamagedRun
 from flightlog.core.settings import expanded
 from flightlog.core.text import plural
@@ -75,13 +76,12 @@ def _diagnosis(run: Run, tables: RunTables) -> RunDiagnosis:
     damage, incomplete = _damage(run, ref)
     causes = sort_causes(attribute_to_causes(causes))
     [(completed, cancelled)] = tables.execute(_ENDS).fetchall()
-    return RunDiagnosis(
+    return copied(
+        RunDiagnosis,
+        counts,
         run_id=run.run_id,
         status=run.status,
         answer=answer(run.status, causes, counts, completed, cancelled, incomplete=incomplete),
-        failures=counts.failures,
-        tasks_failed=counts.tasks_failed,
-        recovered=counts.recovered,
         causes=causes,
         more_causes=max(0, counts.roots - DiagnosisLimits.max_causes),
         problems=list(dict.fromkeys([*run.problems, *load_rules().problems, *record.problems, *damage])),

@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import asdict
+
 from flightlog.analyze.devices.report import REMEDIES
 from flightlog.analyze.diagnosis.base import Diagnosis, Sign, Source
 from flightlog.analyze.diagnosis.group import Group, RunningAttempt
@@ -56,7 +58,7 @@ def explain(found: GroupCase) -> Cause:
         ),
         evidence=_evidence(found, signs, judged.failure_class),
         suggestions=_what_to_do(found, judged.failure_class, judged.suggestions),
-        checks=_checks(found, judged.failure_class),
+        checks=list(_checks(found, judged.failure_class)),
         missing=list(_missing(found, judged.failure_class)),
         example=example,
     )
@@ -64,15 +66,8 @@ def explain(found: GroupCase) -> Cause:
 
 def cause_of(group: Group, judged: Diagnosis, **others: Any) -> Cause:
     """The cause that a group was judged to have; `others` are the fields that neither of them has."""
-    return copied(
-        Cause,
-        group,
-        failure_class=judged.failure_class,
-        confidence=judged.confidence,
-        certainty=certainty(judged.failure_class, judged.confidence),
-        also=judged.also,
-        **others,
-    )
+    sure = certainty(judged.failure_class, judged.confidence)
+    return copied(Cause, {**asdict(group), **asdict(judged)}, certainty=sure, **others)
 
 
 def certainty(failure_class: str, confidence: float) -> str:
@@ -257,34 +252,32 @@ def _missing(found: GroupCase, failure_class: str) -> Iterator[str]:
         )
 
 
-def _checks(found: GroupCase, failure_class: str) -> list[str]:
+def _checks(found: GroupCase, failure_class: str) -> Iterator[str]:
     """Commands that show the evidence, ready to be typed."""
     group, ref = found.group, found.record.ref
     named = shlex.quote(ref)
-    commands: list[str] = []
     if group.task is not None and failure_class in {"out_of_memory", "timeout", "time_limit"}:
         task, many = sql_text(group.task), sql_text(group.task + "[")
         most = "peak_rss_bytes" if failure_class == "out_of_memory" else "duration_s"
         query = f"{_ATTEMPTS} WHERE task = {task} OR starts_with(task, {many}) ORDER BY {most} DESC"
-        commands.append(sql_command(f"{query} NULLS LAST LIMIT 10", ref))
+        yield sql_command(f"{query} NULLS LAST LIMIT 10", ref)
     if group.lost is not None and group.lost.losses:
-        commands.append(sql_command(_LOST, ref))
+        yield sql_command(_LOST, ref)
     if found.job is not None:
-        commands.append(sql_command(_JOBS, ref))
+        yield sql_command(_JOBS, ref)
     if failure_class == "gpu_out_of_memory":
-        commands.append(f"flightlog devices {named}")
+        yield f"flightlog devices {named}"
     own_end = group.scope == "run" and group.recorded_in == "run.json"
     if own_end and failure_class == "cancelled":
-        commands.append(f"flightlog report {named}")
+        yield f"flightlog report {named}"
     elif own_end:
-        commands.append(sql_command(_MEMORY_SAMPLES, ref))
+        yield sql_command(_MEMORY_SAMPLES, ref)
     elif group.count:
-        commands.append(f"flightlog report {named} --failures")
+        yield f"flightlog report {named} --failures"
     if failure_class == "out_of_memory" and group.task is not None and found.facts.component is not None:
         elsewhere = f" --runs-dir {shlex.quote(ref.rpartition('/')[0])}" if "/" in ref else ""
         project = shlex.quote(found.record.run.info.project)
-        commands.append(f"flightlog advise --task {shlex.quote(group.task)} --project {project}{elsewhere}")
-    return commands
+        yield f"flightlog advise --task {shlex.quote(group.task)} --project {project}{elsewhere}"
 
 
 _ATTEMPTS = "SELECT task, attempt, state, peak_rss_bytes, duration_s, worker FROM attempts"
@@ -416,7 +409,8 @@ def _more_memory(found: GroupCase) -> list[str]:
         parts.append(f"its last attempt {'was killed at' if killed else 'had reached'} {format_bytes(own)}")
     peaks = facts.success_peaks_bytes
     if peaks:
-        many = "the largest success" if len(peaks) == 1 else f"the {_word(len(peaks))} largest successes"
+        number = {2: "two", 3: "three"}.get(len(peaks), str(len(peaks)))
+        many = "the largest success" if len(peaks) == 1 else f"the {number} largest successes"
         parts.append(f"{many} needed {format_bytes(peaks[0])}{'' if len(peaks) == 1 else ' at most'}")
     far = own is not None and own < 0.5 * (limit or 0) and facts.job_state != "OUT_OF_MEMORY"
     met = _largest(in_cgroup, None if far else limit, own)
@@ -545,7 +539,3 @@ def time_text(seconds: float) -> str:
 
 def _largest(*values: int | None) -> int | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _word(number: int) -> str:
-    return {2: "two", 3: "three"}.get(number, str(number))

@@ -199,7 +199,10 @@ class _ExceptionReader:
         message, end = cpp[4] or "", at + 1
         if what := _WHAT.match(self._text(end)):
             message, end = what[1], end + 1
-            while not what[1].strip() and end < at + 6 and _goes_on(self._text(end)):
+            # Below an empty `what():` stands its message, unless a shell or a signal handler says something.
+            while not what[1].strip() and end < at + 6 and self._text(end).strip():
+                if _SHELL.match(self._text(end)) or _HANDLER.match(self._text(end)):
+                    break
                 message, end = f"{message}\n{self._text(end)}".strip(), end + 1
         self.found.append(self._raised(at, cpp[1] or cpp[2] or cpp[3], message))
         return end
@@ -287,11 +290,6 @@ _SHELL = re.compile(
     r"|=+ |-{8,}|={8,}|\*{8,}|command terminated|[\w./-]{1,100}: line \d+:)"
 )
 _HANDLER = re.compile(r"\[[\w.-]{1,80}:\d+\] ")
-
-
-def _goes_on(text: str) -> bool:
-    """Whether a line below an empty `what():` is its message: not blank, a shell's, or a signal handler's."""
-    return bool(text.strip()) and _SHELL.match(text) is None and _HANDLER.match(text) is None
 
 
 def _plain_exception(text: str) -> re.Match[str] | None:
@@ -491,9 +489,7 @@ def read_text(text: str, exception_type: str | None = None) -> ParsedText:
 
 def _passages(found: Sequence[Raised], root: Raised | None, log: Sequence[Line]) -> list[TextPassage]:
     said = [] if root is None else [(f"{root.type}: {_words(root)}", 1.0)]
-    for one in found:
-        if one is not root:
-            said.append((f"{one.type}: {_words(one)}", share_of(one, root)))
+    said += [(f"{one.type}: {_words(one)}", share_of(one, root)) for one in found if one is not root]
     loud = "\n".join(line.text for line in log if line.level not in QUIET)
     quiet = "\n".join(line.text for line in log if line.level in QUIET)
     said += [
@@ -562,23 +558,18 @@ _ELSEWHERE = re.compile(
 
 def _chains(found: Sequence[Raised]) -> list[list[Raised]]:
     chains: list[list[Raised]] = []
-    following = False
     for one in found:
-        if following:
+        if chains and chains[-1][-1].link is not None:
             chains[-1].append(one)
         else:
             chains.append([one])
-        following = one.link is not None
     return chains
 
 
 def _chain_root(chain: Sequence[Raised]) -> Raised:
     for one, after in pairwise(chain):
-        if one.link == "cause" and one.name not in CONSEQUENCES:
-            return one
-        if one.link == "context" and one.name not in FALLBACKS | CONSEQUENCES:
-            return one
-        if one.link == "context" and after.name in WRAPPERS:
+        passing = CONSEQUENCES if one.link == "cause" else FALLBACKS | CONSEQUENCES
+        if one.name not in passing or (one.link == "context" and after.name in WRAPPERS):
             return one
     return chain[-1]
 
@@ -665,17 +656,10 @@ def exit_codes(text: str) -> tuple[int, ...]:
 
 def signals(text: str, codes: Sequence[int]) -> tuple[str, ...]:
     """By name, from words and from exit codes above 128 or below 0, each once."""
-    found: list[str] = []
-    for one in _SIGNAL.finditer(text):
-        if one[2]:
-            found.append(SIGNALS.get(int(one[2]), ""))
-        else:
-            word = next(value for value in one.groups() if value)
-            found.append(_SHELL_WORDS.get(word, word))
-    for code in codes:
-        number = -code if code < 0 else code - 128 if code > 128 else 0
-        found.append(SIGNALS.get(number, ""))
-    return tuple(dict.fromkeys(name for name in found if name))
+    said = [next(value for value in one.groups() if value) for one in _SIGNAL.finditer(text)]
+    names = [SIGNALS.get(int(one), "") if one.isdigit() else _SHELL_WORDS.get(one, one) for one in said]
+    names += [SIGNALS.get(-code if code < 0 else code - 128, "") for code in codes]
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def statuses(text: str) -> tuple[int, ...]:

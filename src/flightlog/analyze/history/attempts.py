@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.limits import HistoryLimits
-from flightlog.analyze.tallies import json_object
+from flightlog.analyze.tallies import copied, json_object
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import first_line
 from flightlog.events.rates import Sizes
@@ -128,14 +128,7 @@ def read_past(
     named = HistoryLimits.max_named_problems
     if len(problems) > named:
         problems = [*problems[:named], f"and {len(problems) - named} more like these"]
-    return ProjectHistory(
-        project=selected.project,
-        runs=readable,
-        attempts=found,
-        problems=problems,
-        older_runs=selected.older_runs,
-        projects=selected.projects,
-    )
+    return copied(ProjectHistory, selected, runs=readable, attempts=found, problems=problems)
 
 
 def _read(

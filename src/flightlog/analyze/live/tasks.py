@@ -243,19 +243,17 @@ class LiveTasks:
         close = [one.name for one in going[: PredictLimits.max_eta_names]]
         more = [one.name for one in going if one.durations.count > len(ends.get(one.name, ())) > 0]
         spread = dict(self._tables.execute(_SPREAD, {"names": more}).fetchall() if more else [])
-        known: dict[str, KnownDurations] = {}
-        for one in going:
-            found: KnownDurations | None = None
+
+        def durations(one: LiveName) -> KnownDurations | None:
+            found, earlier = None, self._history.get(one.name)
             if one.name in close and one.name in ends:
                 wide = spread.get(one.name, ())
                 found = from_durations(ends[one.name], whole=not wide, spread=wide)
-            if found is None and one.durations.mean is not None:
-                enough = one.durations.count >= PredictLimits.min_ended_tasks
-                found = of_mean(one.durations.mean) if enough else None
-            earlier = self._history.get(one.name) if found is None else None
-            found = found if earlier is None else from_earlier(earlier)
-            if found is not None:
-                known[one.name] = found
+            if found is None and one.durations.count >= PredictLimits.min_ended_tasks:
+                found = of_mean(one.durations.mean or 0.0)
+            return from_earlier(earlier) if found is None and earlier is not None else found
+
+        known = {one.name: found for one in going if (found := durations(one)) is not None}
         left = {one.name: one.size - one.ended for one in going}
         since = grouped(
             (row["task"], max(0, until - row["started"]) / SECOND)
@@ -360,9 +358,8 @@ class LiveTasks:
         """Attempts that did not go well, with why."""
         marked = [(bar, lane) for bar, lane in placed if bar.row["state"] not in {"completed", "running"}]
         ids = [bar.row["task_id"] for bar, _ in marked]
-        said: dict[tuple[str, int], Sequence[str | None]] = {}
-        for task_id, attempt, *words in self._tables.execute(_SAID, {"ids": ids}).fetchall() if ids else ():
-            said[task_id, attempt] = words
+        rows = self._tables.rows(_SAID, {"ids": ids}) if ids else ()
+        said = {(task_id, attempt): words for task_id, attempt, *words in rows}
         found = []
         for bar, lane in marked:
             kind: Literal["failed", "retried", "cancelled"] = outcome(bar.row)  # type: ignore[assignment]

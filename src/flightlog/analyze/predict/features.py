@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +22,7 @@ from msgspec import Struct
 from flightlog.analyze.history.attempts import PLAUSIBLE_BYTES, PLAUSIBLE_S, PastAttempt, ProjectHistory
 from flightlog.analyze.limits import PredictLimits
 from flightlog.analyze.predict.baseline import Quantity
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import copied, grouped
 
 Value = float | str
 """A number, or a word."""
@@ -105,16 +105,14 @@ def _finite(value: float) -> float | None:
 
 def make_columns(examples: Sequence[Example]) -> list[Column]:
     """The columns in which these examples differ, in a fixed order."""
-    numbers: dict[str, set[float]] = {}
-    words: dict[str, Counter[str]] = {}
+    numbers: defaultdict[str, set[float]] = defaultdict(set)
+    words: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for example in examples:
         for key, value in _all_values(example):
             if isinstance(value, str):
-                words.setdefault(key, Counter())[value] += 1
-            else:
-                seen = numbers.setdefault(key, set())
-                if len(seen) < 2:
-                    seen.add(value)
+                words[key][value] += 1
+            elif len(numbers[key]) < 2:
+                numbers[key].add(value)
     columns = [Column(key) for key, seen in sorted(numbers.items()) if len(seen) > 1]
     for key, counts in sorted(words.items()):
         often = [word for word, count in counts.items() if count >= PredictLimits.min_word_count]
@@ -127,14 +125,14 @@ def make_columns(examples: Sequence[Example]) -> list[Column]:
 def row(columns: Sequence[Column], example: Example) -> list[float]:
     """An example as numbers, a column each; NaN where it has no such argument."""
     values = dict(_all_values(example))
-    made: list[float] = []
-    for column in columns:
+
+    def number(column: Column) -> float:
         value = values.get(column.key)
-        if column.word is not None:
-            made.append(math.nan if value is None else float(value == column.word))
-        else:
-            made.append(value if isinstance(value, float) else math.nan)
-    return made
+        if column.word is not None and value is not None:
+            return float(value == column.word)
+        return value if column.word is None and isinstance(value, float) else math.nan
+
+    return [number(column) for column in columns]
 
 
 def ranges(examples: Iterable[Example]) -> dict[str, Range]:
@@ -223,10 +221,9 @@ def examples_of(past: ProjectHistory, quantity: Quantity) -> Examples:
             left_out[why] += 1
             continue
         found.append(
-            Example(
-                name=attempt.name,
-                component=attempt.component,
-                host=attempt.host,
+            copied(
+                Example,
+                attempt,
                 values=flatten(attempt.args),
                 run=order.get(attempt.run_id, 0),
                 log=math.log(amount),

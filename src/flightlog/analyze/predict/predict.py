@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -40,7 +40,7 @@ from flightlog.analyze.predict.training import (
     train_quantity,
     weighted_quantile,
 )
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import copied, grouped
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.plugins import did_you_mean
 from flightlog.core.text import base_name
@@ -151,15 +151,7 @@ def estimate(
     if logs is None:
         return None
     low, mid, high = (math.exp(min(each, 700.0)) for each in logs)
-    return Estimate(
-        expected=mid,
-        low=low,
-        high=high,
-        method=of.method,
-        reason=_reason(model, of),
-        examples=of.examples,
-        runs=of.runs,
-    )
+    return copied(Estimate, of, expected=mid, low=low, high=high, reason=_reason(model, of))
 
 
 def _over_hosts(model: QuantityModel, of: OfName, example: Example) -> Logs | None:
@@ -261,12 +253,8 @@ def load_model(
 def staleness(model: Model, entries: list[RunEntry]) -> str | None:
     """Why a model is out of date, from the runs there are, the newest first; None if it is not."""
     known = set(model.runs)
-    new: list[RunEntry] = []
-    for entry in entries:
-        if entry.run_id in known:
-            break
-        if entry.project == model.project and entry.status != "running":
-            new.append(entry)
+    since = takewhile(lambda entry: entry.run_id not in known, entries)
+    new = [entry for entry in since if entry.project == model.project and entry.status != "running"]
     tasks = sum(entry.tasks_completed or 0 for entry in new)
     if len(new) >= PredictLimits.max_new_runs or tasks > PredictLimits.max_new_tasks_share * model.attempts:
         return f"{len(new):,} newer run{'s' * (len(new) != 1)} with {tasks:,} completed tasks"
@@ -392,17 +380,15 @@ def predict_with(
     of = model.duration_s.names.get(name) or model.peak_memory_bytes.names[name]
     if host is not None and of.hosts and host not in of.hosts:
         notes.append(f"{name} never ran on {host}: it ran on {', '.join(list(of.hosts)[:5])}")
-    return Prediction(
+    return copied(
+        Prediction,
+        model,
         task=name,
         args=given,
-        project=model.project,
         host=host,
         confidence=PredictLimits.confidence,
-        duration_s=found["duration_s"],
-        peak_memory_bytes=found["peak_memory_bytes"],
-        trained_at=model.trained_at,
+        **found,
         training_runs=len(model.runs),
-        left_out=model.left_out,
         notes=[*dict.fromkeys(notes), *opened.notes],
     )
 
@@ -421,51 +407,50 @@ def _unknown(model: Model, task: str) -> str:
 
 def _notes(
     model: Model, quantity: Quantity, name: str, args: Mapping[str, Any], found: Estimate | None
-) -> list[str]:
+) -> Iterator[str]:
     word, of = _WORDS[quantity], model.quantity(quantity).names.get(name)
     if of is None:
-        return [f"{word}: nobody measured it for {name}"]
+        yield f"{word}: nobody measured it for {name}"
+        return
     if found is None:
-        return [
+        yield (
             f"{word}: too little history, {of.examples} completed attempts of {name}; "
             f"{PredictLimits.min_attempts} are the least"
-        ]
-    notes: list[str] = []
+        )
+        return
     if of.examples < PredictLimits.min_attempts_for_ranks:
-        notes.append(f"{word}: only {of.examples} completed attempts of {name}, so the interval is wide")
+        yield f"{word}: only {of.examples} completed attempts of {name}, so the interval is wide"
     boosted = model.quantity(quantity).boosted
     if found.method == "boosting" and boosted is not None:
-        notes += _arguments(of, boosted.keys, flatten(args))
+        yield from _arguments(of, boosted.keys, flatten(args))
     if of.above and of.most_above is not None:
         limit = math.exp(of.most_above)
         shown = format_duration(limit) if quantity == "duration_s" else format_bytes(limit)
         ended = {"duration_s": "ended at their time limit"}.get(quantity, "were killed at their memory limit")
-        notes.append(
+        yield (
             f"{word}: {of.above} attempts of {name} {ended}, of at most {shown}; they count as more than "
             "that, and what lies beyond is not known"
         )
     if of.rough:
-        notes.append(
+        yield (
             f"{word}: {of.rough} of {of.examples} figures are lower bounds, from processes that had peaked "
             "higher before"
         )
-    return notes
 
 
-def _arguments(of: OfName, looked_at: set[str], values: Mapping[str, Value]) -> list[str]:
+def _arguments(of: OfName, looked_at: set[str], values: Mapping[str, Value]) -> Iterator[str]:
     """What is odd about the arguments that matter."""
-    notes: list[str] = []
     for key, seen in of.ranges.items():
         value = values.get(key)
         if key in looked_at and isinstance(value, float) and not seen.least <= value <= seen.most:
-            notes.append(
+            yield (
                 f"{key.removeprefix('args.')}={value:g} is outside what was seen ({seen.least:g} to "
                 f"{seen.most:g}): what is said is that of the nearest seen, and the interval may not hold"
             )
     for key, known in of.words.items():
         said = values.get(key)
         if key in looked_at and isinstance(said, str) and known and said not in known:
-            notes.append(
+            yield (
                 f"{key.removeprefix('args.')}={said[:40]} was never seen, only {', '.join(known[:5])}"
                 + (f" and {len(known) - 5} more" if len(known) > 5 else "")
             )
@@ -473,8 +458,7 @@ def _arguments(of: OfName, looked_at: set[str], values: Mapping[str, Value]) -> 
     asked = {key for key in looked_at & of.keys if key.startswith("args.")}
     missing = sorted(key.removeprefix("args.") for key in asked - values.keys())
     if missing:
-        notes.append(f"not given, though it matters: {', '.join(missing[:5])}")
-    return notes
+        yield f"not given, though it matters: {', '.join(missing[:5])}"
 
 
 class Score(Struct, frozen=True, kw_only=True):

@@ -127,11 +127,9 @@ class RaisedClue(Clue, frozen=True, kw_only=True, tag="raised"):
                 continue
             said = f"{one.type}: {one.message}"
             calls = " ".join(part for _, function, code in one.frames[-2:] for part in (function, code))
-            if self.saying is not None and not _holds(self.saying, said):
-                continue
-            if self.calling is not None and not _holds(self.calling, calls):
-                continue
-            if self.unless is None or not _holds(self.unless, said):
+            wanted = ((self.saying, said), (self.calling, calls))
+            right = all(pattern is None or _holds(pattern, text) for pattern, text in wanted)
+            if right and not (self.unless is not None and _holds(self.unless, said)):
                 yield Source.exception, self.weight * share, _short(one.line)
 
 
@@ -374,7 +372,8 @@ def line_with(
     """
     for pattern in patterns:
         words = needed(pattern)
-        for start, end in _lines(text) if words is None else _lines_with(lowered, words):
+        lines = (found.span() for found in re.finditer(r"[^\n]+", text))
+        for start, end in lines if words is None else _lines_with(lowered, words):
             line = text[start:end]
             if _holds(pattern, line, flags) and not (unless is not None and _holds(unless, line, flags)):
                 return start
@@ -441,11 +440,6 @@ def _better(one: frozenset[str] | None, other: frozenset[str] | None) -> frozens
     if one is None or other is None:
         return one if other is None else other
     return max(one, other, key=lambda words: (min(6, *map(len, words)), -len(words)))
-
-
-def _lines(text: str) -> Iterator[tuple[int, int]]:
-    """Where each line that is not empty starts and ends."""
-    return (found.span() for found in re.finditer(r"[^\n]+", text))
 
 
 def _lines_with(lowered: str, words: frozenset[str]) -> list[tuple[int, int]]:
