@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.limits import DiagnosisLimits
-from flightlog.analyze.tallies import copied, grouped, json_object
+from flightlog.analyze.tallies import by_two_keys, copied, grouped, json_object
 from flightlog.core.text import cut_end
 from flightlog.events.base import Json
 from flightlog.store.tables.views import ERROR_IN_REASON
@@ -55,8 +55,7 @@ def counts_by_root(
     tables: RunTables, column: str, most: int, where: str = "true"
 ) -> dict[str, dict[str, int]]:
     """By root of `top` how often each value of a column of `rooted` occurs, the most frequent first."""
-    rows = tables.rows(_COUNTS.format(column=column, where=where), {"most": most})
-    return {root: dict(counts) for root, counts in grouped((root, count) for root, *count in rows).items()}
+    return by_two_keys(tables.rows(_COUNTS.format(column=column, where=where), {"most": most}))
 
 
 class Texts(NamedTuple):

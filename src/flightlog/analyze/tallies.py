@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
@@ -31,6 +31,11 @@ def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+def by_two_keys(rows: Iterable[Sequence[Any]]) -> dict[Any, dict[Any, Any]]:
+    """The third of each row by the first and, below that, by the second."""
+    return {key: dict(pairs) for key, pairs in grouped((key, pair) for key, *pair in rows).items()}
 
 
 def json_object(text: str | None) -> Json | None:

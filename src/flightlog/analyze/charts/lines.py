@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flightlog.analyze.charts.layout import TimeWindow
 from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves, Unit
 from flightlog.analyze.limits import ChartLimits, ReportLimits
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import by_two_keys, grouped
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
@@ -223,17 +223,13 @@ def lookups(tables: RunTables, frame: TimeWindow) -> Chart | None:
     was none.
     """
     stretches = frame.stretches(ChartLimits.max_lookup_intervals)
-    counts: dict[str, dict[int | None, int]] = {}
-    for result, stretch, count in tables.execute(
-        f"""
+    statement = f"""
         SELECT result, CASE WHEN moment IS NOT NULL THEN least(moment // {stretches.width},
-            {stretches.number - 1}) END AS stretch,
-            count(*)
+            {stretches.number - 1}) END AS stretch, count(*)
         FROM (SELECT result, {inside(frame, "at_ns(timestamp)")} AS moment FROM cache
             WHERE event = 'cache_lookup') GROUP BY ALL
-        """  # noqa: S608 - numbers
-    ).fetchall():
-        counts.setdefault(result, {})[stretch] = count
+    """  # noqa: S608 - numbers
+    counts = by_two_keys(tables.rows(statement))
     astray = sum(by_stretch.pop(None, 0) for by_stretch in counts.values())
     known = {result: counts[result] for result in _LABELS if result in counts}
     if not known and not astray:

@@ -34,7 +34,7 @@ from flightlog.analyze.limits import ChartLimits
 from flightlog.analyze.report.report import Report, kept_report, report_and
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.time_shares import Shares, shares
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import by_two_keys, grouped
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 from flightlog.core.units import format_duration
@@ -87,7 +87,7 @@ def durations(tables: RunTables) -> list[DurationSpread]:
         zero=any(row[5] for row in rows),
     )
     bins = f"SELECT rank, {bin_of('s', found)} AS bin, count(*) FROM times GROUP BY ALL"  # noqa: S608 - numbers
-    counted = {rank: dict(of) for rank, of in grouped((rank, of) for rank, *of in tables.rows(bins)).items()}
+    counted = by_two_keys(tables.rows(bins))
     fields = ("least_s", "p25_s", "median_s", "p75_s", "p95_s", "most_s")
     spreads = []
     for rank, count, total, quantiles, *_ in rows:
@@ -130,10 +130,8 @@ def waits(tables: RunTables, names: Sequence[str]) -> Waits | None:
         for least, most, zeros in (bounds[:3], bounds[3:])
     )
     grid = [[0] * (len(run) - 1) for _ in range(len(queue) - 1)]
-    for row, column, number in tables.execute(
-        f"SELECT {bin_of('queue_s', queue)} AS row, {bin_of('duration_s', run)} AS col, count(*) {_KNOWN} "
-        "GROUP BY ALL"
-    ).fetchall():
+    bins = f"{bin_of('queue_s', queue)} AS row, {bin_of('duration_s', run)} AS col"
+    for row, column, number in tables.rows(f"SELECT {bins}, count(*) {_KNOWN} GROUP BY ALL"):
         grid[row][column] = number
     return Waits(
         attempts=count,
@@ -392,14 +390,11 @@ def _durations(context: ReportContext) -> OverviewDurations | None:
     if not names or most <= 0:
         return None
     found = edges(max(least, 1e-6), most, ChartLimits.max_printed_bins, zero=least < 1e-6)
-    counts = {name: [0] * (len(found) - 1) for name in names}
-    for name, number, count in context.tables.execute(
-        f"""
-        SELECT task, {bin_of("duration_s", found)} AS bin, count(*) FROM attempt_intervals
-        WHERE state = 'completed' AND isfinite(duration_s) AND task IN (SELECT unnest($names::VARCHAR[]))
-            GROUP BY ALL
-        """,  # noqa: S608 - numbers of ours
-        {"names": names},
-    ).fetchall():
-        counts[name][number] = count
+    bins = f"""
+        SELECT task, {bin_of("duration_s", found)} AS bin, count(*) FROM ({_OF_TASKS})
+        WHERE isfinite(duration_s) AND task IN (SELECT unnest($names::VARCHAR[])) GROUP BY ALL
+    """  # noqa: S608 - numbers of ours
+    counted = by_two_keys(context.tables.rows(bins, {"names": names}))
+    numbers = range(len(found) - 1)
+    counts = {name: [counted.get(name, {}).get(number, 0) for number in numbers] for name in names}
     return OverviewDurations(edges_s=found, counts=counts)

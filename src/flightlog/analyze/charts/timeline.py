@@ -22,6 +22,7 @@ from flightlog.analyze.charts.layout import (
 )
 from flightlog.analyze.charts.results import Bars, Cells, Nested, Timeline, TimelineMark, TimelineRow
 from flightlog.analyze.limits import ChartLimits
+from flightlog.analyze.live.results import args_text
 from flightlog.analyze.tallies import grouped
 from flightlog.core.intervals import Lanes
 from flightlog.core.text import cut
@@ -115,11 +116,7 @@ def arguments_in_a_line(args: str | None) -> str:
         found = msgspec.json.decode(args, type=dict[str, Any])
     except msgspec.DecodeError:  # cut off before its end, or not ours
         return cut(args, ChartLimits.max_argument_characters)
-    told = (
-        f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
-        for name, value in found.items()
-    )
-    return cut(", ".join(told), ChartLimits.max_argument_characters)
+    return args_text(found, ChartLimits.max_argument_characters)
 
 
 _PIXELS = 1000

@@ -15,7 +15,7 @@ from flightlog.analyze.compare.results import EnvironmentChange, Share, WallExpl
 from flightlog.analyze.cost.cost import run_cost
 from flightlog.analyze.limits import CompareLimits
 from flightlog.analyze.report.time_shares import TRANSFER, Shares, TimeSplit, shares
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import by_two_keys
 from flightlog.core.time import SECOND, moment
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.store import layout
@@ -174,7 +174,7 @@ def read_figures(tables: RunTables, runs: Sequence[Run]) -> dict[str, ComparedRu
     )
     kind = "task" if counts else "span"
     rows = tables.rows(_WORK if counts else _SPAN_WORK)
-    work = grouped((run_id, (name, WorkByName(*numbers))) for run_id, name, *numbers in rows)
+    work = by_two_keys((run_id, name, WorkByName(*numbers)) for run_id, name, *numbers in rows)
     walls = {run.run_id: run.ending().duration_s for run in runs}
     with ThreadPoolExecutor(CompareLimits.parallel_runs) as pool:
         times = list(pool.map(lambda run: _time(tables, run, walls[run.run_id]), runs))
@@ -188,7 +188,7 @@ def read_figures(tables: RunTables, runs: Sequence[Run]) -> dict[str, ComparedRu
         found[run.run_id] = ComparedRunFigures(
             wall_s=walls[run.run_id],
             time=time,
-            work=dict(work.get(run.run_id, ())),
+            work=work.get(run.run_id, {}),
             work_kind=kind,
             counts=dict(zip(_COUNTED, tasks, strict=False)),
             **dict(zip(_MEASURED, used, strict=True)),
