@@ -257,7 +257,17 @@ class Recorder:
 
     def _emit_batch(self, out: StreamWriter, batch: list[Event]) -> None:
         """Events of one stream; those without a time of their own happened now."""
-        batch = [self._stamped(event, out) for event in batch]
+        now, writer, number = self._iso(monotonic_ns()), self.writer, out.number
+        for i, event in enumerate(batch):
+            if event.seq >= 0:
+                batch[i] = self._stamped(event, out)
+                continue
+            if not event.of_user:
+                redact_event(event)
+            if not event.timestamp:
+                event.timestamp = now
+            event.writer = writer
+            event.seq = number()
         try:
             lines = b"" if batch[0].of_user else _encode_lines(batch)
         except BaseException as error:  # noqa: BLE001 - one of them needs cleaning
