@@ -271,10 +271,10 @@ class _Table:
             hit = CacheLookup(task=_process(row), result="hit", key=row.get("hash"), saved_s=saved_s)
             self._maker.add(hit, own, mapped="rows CACHED → cache_lookup, a hit")
         if self._cached:
+            tasks = "task was" if self._cached == 1 else "tasks were"
             self._account.note(
-                f"{self._cached:,} {'task was' if self._cached == 1 else 'tasks were'} taken from Nextflow's "
-                "cache: cache hits here, at the run's start, with how long "
-                "they took when they were executed as saved_s."
+                f"{self._cached:,} {tasks} taken from Nextflow's cache: cache hits here, at the run's start, "
+                "with how long they took when they were executed as saved_s."
             )
         if self._derived:
             self._account.note(

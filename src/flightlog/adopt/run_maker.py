@@ -24,22 +24,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from flightlog import events
 from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import hex_id, stamp
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.core.redaction import redact_text
 from flightlog.core.settings import read_settings
-from flightlog.events import (
-    Event,
-    Failure,
-    SpanEvent,
-    SpanOpened,
-    TaskCancelled,
-    TaskCompleted,
-    TaskFailed,
-    UserEvent,
-    kind_of,
-)
+from flightlog.events import Event, kind_of
 from flightlog.record.closing import close_writer
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
@@ -202,17 +193,17 @@ class RunMaker:
         `ended` has the fields of `TaskEnded`; `message` says why one failed or was cancelled, the others are
         of a failure.
         """
+        error: dict[str, Any] = {"error_type": error_type, "exit_code": exit_code}
         ends: dict[str, Callable[..., Event]] = {
-            "completed": TaskCompleted,
-            "cancelled": partial(TaskCancelled, reason=message),
-            "failed": partial(TaskFailed, error_type=error_type, error_message=message, exit_code=exit_code),
+            "completed": events.TaskCompleted,
+            "cancelled": partial(events.TaskCancelled, reason=message),
+            "failed": partial(events.TaskFailed, error_message=message, **error),
         }
         self.add(ends[how](**ended), at_ns, kept=kept)
         if how == "failed":
             about = {name: ended.get(name) for name in ("task", "task_id", "attempt", "worker", "span_id")}
-            said = {"error_type": error_type, "message": message, "traceback": traceback}
-            facts: dict[str, Any] = {**about, **said, "exit_code": exit_code, "signal": signal}
-            self.add(Failure(scope="task", fingerprint=None, **facts), at_ns)
+            facts: dict[str, Any] = {**about, **error, "message": message, "traceback": traceback}
+            self.add(events.Failure(scope="task", fingerprint=None, signal=signal, **facts), at_ns)
 
     def add_other(
         self, name: str, record: Mapping[str, Any], at_ns: int, *, what: str, but: Collection[str]
@@ -226,7 +217,7 @@ class RunMaker:
         span_id = hex_id(fields.get("span_id"), 16)
         if span_id is not None:
             del fields["span_id"]
-        event = UserEvent(name=name, fields=clean(fields)[0], span_id=span_id)
+        event = events.UserEvent(name=name, fields=clean(fields)[0], span_id=span_id)
         self.add(event, at_ns, mapped=f"{what} → user_event {name}")
 
     def add_span(
@@ -254,9 +245,9 @@ class RunMaker:
             "span_id": span_id,
             "parent_id": parent_id or self.span_id,
         }
-        event: Event = SpanOpened(elapsed_s=lasted_s or 0.0, **common)
+        event: Event = events.SpanOpened(elapsed_s=lasted_s or 0.0, **common)
         if ended:
-            event = SpanEvent(duration_s=lasted_s, **{"status": "ok", **more}, **common)
+            event = events.SpanEvent(duration_s=lasted_s, **{"status": "ok", **more}, **common)
         self.add(event, begin_ns, kept=kept, mapped=mapped)
 
     def new_span_id(self, number: int) -> str:
@@ -438,7 +429,7 @@ def _adopt(adopter: Adopter, source: SourceRecording, runs_dir: Path, options: A
     digest = digest_of(adopter.name, source, options)
     there = find_adopted(runs_dir, digest)
     if there is not None:
-        return _adoption(*there, made=False, events={})
+        return _adoption(*there, made=False, counts={})
     maker = RunMaker(runs_dir, digest, options)
     try:
         with maker.store:
@@ -447,7 +438,7 @@ def _adopt(adopter: Adopter, source: SourceRecording, runs_dir: Path, options: A
         info = read_document(path / layout.RUN, layout.RunInfo).value
         if info is None:
             raise FlightlogError(f"{path} was made and cannot be read")
-        return _adoption(path, info, made=made, events=dict(maker.counts))
+        return _adoption(path, info, made=made, counts=dict(maker.counts))
     except OSError as error:
         named = f"{error.filename}: " if error.filename else ""
         raise FlightlogError(f"cannot adopt {source.path}: {named}{error.strerror or error}") from None
@@ -455,12 +446,12 @@ def _adopt(adopter: Adopter, source: SourceRecording, runs_dir: Path, options: A
         maker.discard()
 
 
-def _adoption(path: Path, info: layout.RunInfo, *, made: bool, events: dict[str, int]) -> Adoption:
+def _adoption(path: Path, info: layout.RunInfo, *, made: bool, counts: dict[str, int]) -> Adoption:
     said = info.adopted
     if not isinstance(said, Adopted):
         raise FlightlogError(f"{path} does not say what it was adopted from")
     account = msgspec.structs.asdict(said)
-    return Adoption(run_id=info.run_id, path=path_text(path), made=made, events=events, **account)
+    return Adoption(run_id=info.run_id, path=path_text(path), made=made, events=counts, **account)
 
 
 def digest_of(kind: str, source: SourceRecording, options: AdoptOptions) -> str:

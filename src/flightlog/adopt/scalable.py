@@ -108,9 +108,8 @@ class _RunDirectory:
             for record in lines:
                 at_ns = record.moment_ns("timestamp")
                 if at_ns is None:
-                    at_ns = self._start_ns or 0
                     self._account.problem(f"{file.name}: a line without a time stands at the run's start")
-                take(record, at_ns)
+                take(record, self._start_ns or 0 if at_ns is None else at_ns)
             lines.report(self._account)
         self._notes()
 
@@ -191,13 +190,8 @@ class _RunDirectory:
             return
         tags = {"task_name": record.get("task_name"), "key": record.get("worker"), "tag": record.get("tag")}
         elapsed = record.seconds("duration_s")
-        common |= {
-            "args": {},
-            "worker": None,
-            "duration_s": None,
-            "tags": clean({name: value for name, value in tags.items() if value is not None})[0],
-            "metrics": {} if elapsed is None else {ELAPSED: elapsed},
-        }
+        common |= {"args": {}, "worker": None, "duration_s": None, "tags": _known(tags)}
+        common["metrics"] = {} if elapsed is None else {ELAPSED: elapsed}
         if ended is events.TaskFailed:  # the failure itself is a line of its own stream
             common["error_type"] = record.text("error_type")
             common["error_message"] = None if message is None else bounded(message, 2000)
@@ -255,7 +249,7 @@ class _RunDirectory:
             kind=record.text("kind"),
             size_bytes=record.whole("size_bytes"),
             sha256=digest if digest is not None and _SHA256.fullmatch(digest) else None,
-            metadata=clean({name: value for name, value in about.items() if value is not None})[0],
+            metadata=_known(about),
         )
         self._maker.add(artifact, at_ns, kept="artifacts")
 
@@ -290,6 +284,11 @@ class _RunDirectory:
     def _notes(self) -> None:
         self._account.note(self._elapsed.note("Scalable's task durations count from submission"))
         self._account.note("Times are whole seconds, as Scalable writes them.")
+
+
+def _known(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields that are known, bounded and redacted."""
+    return clean({name: value for name, value in fields.items() if value is not None})[0]
 
 
 def _size(value: Any) -> int | None:

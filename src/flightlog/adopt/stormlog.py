@@ -18,13 +18,8 @@ from flightlog.events import DeviceMemory
 from flightlog.events.devices.event import RECORD_FIELDS, TelemetryEvent
 from flightlog.events.devices.records import fill_unknown_counters
 from flightlog.record.values import bounded, clean
-from flightlog.store.devices.reading import (
-    MANIFEST,
-    MANIFEST_FORMAT,
-    TelemetryReading,
-    read_manifest,
-    segment_paths,
-)
+from flightlog.store.devices import reading
+from flightlog.store.devices.reading import MANIFEST, read_manifest, segment_paths
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _MARKS = (b'"allocator_allocated_bytes"', b'"memory_allocated"', b'"memory_mb"')
@@ -62,15 +57,13 @@ class StormlogSinks(Adopter):
         account = maker.account
         where = source.path
         sinks = list(dict.fromkeys(file.parent for file in source.files if file != where))
-        jobs: set[str] = set()
+        jobs, hosts, ranks = set[str](), set[str](), set[int]()
         statuses: dict[str, str] = {}
-        ranks: set[int] = set()
-        hosts: set[str] = set()
         peak = (-1, 0)
         for one in sinks or [where]:
-            reading = TelemetryReading(one)
+            telemetry = reading.TelemetryReading(one)
             try:
-                for event in reading:
+                for event in telemetry:
                     jobs.update([event.job_id] if event.job_id else [])
                     ranks.add(event.rank)
                     hosts.add(event.host)
@@ -82,9 +75,9 @@ class StormlogSinks(Adopter):
                     account.keep("device-memory events")
             except ValueError as error:
                 raise UsageError(f"{one} is no telemetry of Stormlog: {error}") from None
-            for session in reading.manifest.sessions if reading.manifest and sinks else []:
+            for session in telemetry.manifest.sessions if telemetry.manifest and sinks else []:
                 statuses[session.session_id] = session.status
-            for problem in reading.problems:
+            for problem in telemetry.problems:
                 account.problem(problem)
             if (one / "rollups.json").is_file():
                 account.drop("rollups.json (recomputed)")
@@ -155,7 +148,7 @@ def _is_sink(folder: Path) -> bool:
     """Whether a folder has a sink's manifest, or segments of events without one."""
     try:
         manifest = read_manifest(folder)
-        if manifest is not None and manifest.format == MANIFEST_FORMAT and manifest.segments:
+        if manifest is not None and manifest.format == reading.MANIFEST_FORMAT and manifest.segments:
             return True
         return any(_MARKS[0] in head(segment) for segment in segment_paths(folder, None)[:1])
     except (OSError, msgspec.MsgspecError):

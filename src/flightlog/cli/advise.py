@@ -112,10 +112,8 @@ def _apply(found: Advised, manifest: Manifest) -> None:
     for path, condition in written.commented.items():
         note(f"{path}: {found.changes[path]} is your decision: only if {condition}")
     if written.path is None:
-        note(
-            f"there is nothing {'else ' * bool(written.commented)}to set in the manifest: no overlay was "
-            "written"
-        )
+        more = "else " if written.commented else ""
+        note(f"there is nothing {more}to set in the manifest: no overlay was written")
         return
     aside = ", the above as comments" if written.commented else ""
     values = plural(len(written.changes), "value")

@@ -89,15 +89,13 @@ def _say(found: Scrubbed, dry_run: bool) -> None:
     for file in found.files:
         put(f"  {clean(file.path)}: {plural(file.texts, 'text')} ({', '.join(file.kinds)})\n")
     what = f"{plural(texts, 'text')} in {plural(len(found.files), 'file')}" if texts else "nothing"
-    put(
-        f"{clean(found.run_id)}: {what} {'would be' if dry_run else 'was' if texts < 2 else 'were'} cleaned\n"
-    )
+    verb = "would be" if dry_run else "was" if texts < 2 else "were"
+    put(f"{clean(found.run_id)}: {what} {verb} cleaned\n")
     for name in found.unread:
         note(f"{clean(name)} holds no text, and was not searched")
     if found.folder_kind is not None:
-        note(
-            f"the folder's name holds a secret ({found.folder_kind}): rename it, and what names it elsewhere"
-        )
+        secret = f"the folder's name holds a secret ({found.folder_kind})"
+        note(f"{secret}: rename it, and what names it elsewhere")
 
 
 def _rebuild(run: Run) -> Iterable[str]:

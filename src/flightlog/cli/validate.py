@@ -59,9 +59,8 @@ def validate(
     for problem in problems:
         if problem not in wrong:
             note(problem.sentence(found.name))
-    put(
-        "".join(f"{clean(problem.sentence(found.name))}\n" for problem in sorted(wrong, key=lambda p: p.line))
-    )
+    wrong.sort(key=lambda problem: problem.line)
+    put("".join(f"{clean(problem.sentence(found.name))}\n" for problem in wrong))
     if wrong:
         raise typer.Exit(1)
     counts = [plural(len(found.targets), "target")]

@@ -481,6 +481,13 @@ class TraceMark(NamedTuple):
     args: dict[str, Any]
 
 
+def curves(tables: RunTables, first: int, until: int) -> Iterator[CounterValue]:
+    """All points of curves: of tasks, machines, device memory and the users' own metrics."""
+    yield from task_curves(tables, first, until)
+    for read in (sampled, allocated, measured):
+        yield from read(tables)
+
+
 def task_curves(tables: RunTables, first: int, until: int) -> Iterator[CounterValue]:
     """How many attempts ran and waited from each moment on."""
     width = max(1, -(-(until - first) // ExportLimits.max_curve_points))

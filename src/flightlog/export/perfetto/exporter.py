@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -30,18 +29,8 @@ from flightlog.core.text import natural_key, plural
 from flightlog.core.time import moment, timestamp_of
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file
 from flightlog.export.limits import ExportLimits
-from flightlog.export.perfetto.drawing import (
-    Drawing,
-    Emit,
-    Extent,
-    allocated,
-    marks,
-    measured,
-    prepare_rows,
-    rows,
-    sampled,
-    task_curves,
-)
+from flightlog.export.perfetto import drawing
+from flightlog.export.perfetto.drawing import Drawing, Emit, Extent
 from flightlog.store.liveness import latest
 from flightlog.store.tables.run_tables import open_tables
 from flightlog.version import __version__
@@ -65,12 +54,12 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
         assert output is not None
         refuse(self.name, options)
         with whole_file(output) as made, open_tables([run]) as tables:
-            extent = prepare_rows(tables)
+            extent = drawing.prepare_rows(tables)
             start, until = _bounds(run, extent)
             first = start if extent.first is None else min(start, extent.first)
             about = _about(run, start, first)
             with trace_file(made, about, zipped=output.suffix != ".json") as file:
-                drawing = Drawing(
+                trace = Drawing(
                     file,
                     first=first,
                     until=until,
@@ -78,21 +67,20 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
                     writers={writer.writer: writer for writer in run.writers()},
                     homes=_homes(tables, run),
                 )
-                drawing.run(run.info.project, start, about)
-                for number, row in enumerate(rows(tables)):
-                    drawing.row(row)
+                trace.run(run.info.project, start, about)
+                for number, row in enumerate(drawing.rows(tables)):
+                    trace.row(row)
                     if options.progress is not None and number % ExportLimits.progress_interval_rows == 0:
                         options.progress(number, extent.rows)
-                curves = task_curves(tables, first, until)
-                for point in chain(curves, sampled(tables), allocated(tables), measured(tables)):
-                    drawing.point(point)
-                for mark in marks(tables):
-                    drawing.mark(mark)
+                for point in drawing.curves(tables, first, until):
+                    trace.point(point)
+                for mark in drawing.marks(tables):
+                    trace.mark(mark)
         return Exported(
             to=self.name,
             where=str(output),
-            counts={what: drawing.counts[what] for what in COUNTED},
-            notes=(*_notes(run, extent, drawing), *run.problems),
+            counts={what: trace.counts[what] for what in COUNTED},
+            notes=(*_notes(run, extent, trace), *run.problems),
         )
 
 
@@ -158,7 +146,7 @@ def _homes(tables: RunTables, run: Run) -> dict[str, str]:
     return {writer: worker for writer, worker in homes.items() if worker is not None}
 
 
-def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
+def _notes(run: Run, extent: Extent, trace: Drawing) -> Iterator[str]:
     if run.status == "running":
         yield "the run is running: this is what it had recorded so far"
     many = (
@@ -169,7 +157,7 @@ def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
         (extent.unended, "task", "had not ended, drawn up to the end of the run"),
         (extent.open_spans, "span", "had not ended, drawn up to the last sign of life of its process"),
         (extent.unplaced, "attempt", "not drawn: when they ran is unknown"),
-        (drawing.undrawn_waits, "wait", f"not drawn, {many}"),
+        (trace.undrawn_waits, "wait", f"not drawn, {many}"),
         (extent.backward, "arrow", "not drawn: by the clocks, they would lead back in time"),
     ):
         if number:

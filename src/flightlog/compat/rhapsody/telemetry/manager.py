@@ -284,9 +284,8 @@ class TelemetryManager:
         if state == "SUBMITTED":
             facts["args"] = events.arguments(task)
         known = self._tasks.get(uid)
-        event = events.task_event(
-            self._session_id, task, state, facts, None if known is None else known.started_at
-        )
+        began = None if known is None else known.started_at
+        event = events.task_event(self._session_id, task, state, facts, began)
         if event is not None:
             self._emit(event, facts)
 
@@ -334,9 +333,8 @@ class TelemetryManager:
             if began is None:
                 attributes["incomplete_lifecycle"] = True
             lasted = {"duration_seconds": max(0.0, now - (began or now))}
-            self._emit_own(
-                events.TaskCanceled, task.backend, task_id=task_id, attributes=attributes, **lasted
-            )
+            about = {"task_id": task_id, "attributes": attributes, **lasted}
+            self._emit_own(events.TaskCanceled, task.backend, **about)
 
     def _end_dispatch(self) -> threading.Thread:
         """Take no more events; the thread ends when all are processed."""
