@@ -157,9 +157,8 @@ class _Checkpoint:
                 self._scratch.put(f"{_SUBMITTED}{common['task_id']}", at_ns)
             self._maker.add(events.TaskSubmitted(args={}, **common), at_ns, kept="tasks submitted")
         elif kind == "TaskStarted" and self._ours is not None:
-            started = events.TaskStarted(
-                worker=None, queue_s=self._waited(common["task_id"], at_ns), **common
-            )
+            waited = self._waited(common["task_id"], at_ns)
+            started = events.TaskStarted(worker=None, queue_s=waited, **common)
             self._maker.add(started, at_ns, kept="tasks started")
         elif kind == "TaskQueued":
             self._maker.add(events.TaskQueued(**common), at_ns, kept="tasks queued")

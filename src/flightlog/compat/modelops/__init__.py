@@ -2,12 +2,8 @@
 import.
 """
 
-from flightlog.compat.modelops.telemetry.collector import (
-    NOOP_SPAN,
-    NoopSpan,
-    TelemetryCollector,
-    TelemetrySpan,
-)
-from flightlog.compat.modelops.telemetry.storage import TelemetryStorage
+from flightlog.compat.modelops import telemetry
+from flightlog.compat.modelops.telemetry import *  # noqa: F403 - all names of the package are names here
 
-__all__ = ["NOOP_SPAN", "NoopSpan", "TelemetryCollector", "TelemetrySpan", "TelemetryStorage"]
+__all__: list[str] = []
+__all__ += telemetry.__all__

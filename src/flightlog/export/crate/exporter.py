@@ -240,10 +240,8 @@ def crate_graph(
 
 def _software(run: Run, packages: dict[str, str], workflow: str) -> Iterator[Entity]:
     info = run.info
-    language = (
-        {"name": "Flightlog manifest", "alternateName": "YAML"} if workflow != COMMAND else {"name": "sh"}
-    )
-    yield make_entity(LANGUAGE, "ComputerLanguage", **language)
+    name, other = ("sh", None) if workflow == COMMAND else ("Flightlog manifest", "YAML")
+    yield make_entity(LANGUAGE, "ComputerLanguage", name=name, alternateName=other)
     yield make_entity(
         ENGINE,
         APPLICATION,

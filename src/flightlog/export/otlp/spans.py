@@ -231,9 +231,8 @@ class AttemptSpans:
 
     def unfinished(self, until_ns: int) -> Iterator[OtlpSpan]:
         """The attempts without an end, up to the last known time, in a fixed order."""
-        for since, event in sorted(
-            self._running.values(), key=lambda one: (one[0], one[1].task_id, one[1].attempt)
-        ):
+        left = sorted(self._running.values(), key=lambda one: (one[0], one[1].task_id, one[1].attempt))
+        for since, event in left:
             yield self._span(event, since, max(since, until_ns), {"flightlog.unfinished": True})
 
     def _started(self, event: TaskStarted, at: int, key: int) -> tuple[OtlpSpan, model.Mark] | None:

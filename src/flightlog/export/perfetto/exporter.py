@@ -15,6 +15,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -225,9 +226,8 @@ class ServedTrace:
             raise UsageError(f"port {port} of this machine {why}; name another with --port") from error
         except OverflowError:
             raise UsageError(f"{port} is no port: name one from 1 to 65535, or 0 for any free one") from None
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        )
+        serve = partial(self._server.serve_forever, poll_interval=0.05)
+        self._thread = threading.Thread(target=serve, daemon=True)
 
     @property
     def port(self) -> int:
