@@ -16,7 +16,10 @@ from flightlog.core.units import format_duration, format_percent
 
 def advise_walltime(shapes: Sequence[RunStatistics]) -> Outcome:
     """On the time limit of jobs, and on the timeout of each task."""
-    advice = [*_jobs(shapes), *_timeouts(shapes)]
+    names = {name for shape in shapes for name, task in shape.planned.tasks.items() if task.timeout_s}
+    names |= {one.name for shape in shapes for one in shape.timed_out}
+    timeouts = (_timeout(name, shapes) for name in sorted(names))
+    advice = [*_jobs(shapes), *(one for one in timeouts if one is not None)]
     limited = any(
         shape.jobs or shape.timed_out or any(t.timeout_s for t in shape.planned.tasks.values())
         for shape in shapes
@@ -93,12 +96,6 @@ def _job_change(shape: RunStatistics, limit: float, seconds: int) -> tuple[str, 
     least = min(limit - 60, seconds)  # a batch system counts in minutes
     decide = sorted(name for name, one in planned.components.items() if (one.walltime_s or 0) > least)
     return planned.target, {f"components.{name}.walltime": text for name in decide}
-
-
-def _timeouts(shapes: Sequence[RunStatistics]) -> list[Advice]:
-    names = {name for shape in shapes for name, task in shape.planned.tasks.items() if task.timeout_s}
-    names |= {one.name for shape in shapes for one in shape.timed_out}
-    return [one for name in sorted(names) if (one := _timeout(name, shapes)) is not None]
 
 
 def _timeout(name: str, shapes: Sequence[RunStatistics]) -> Advice | None:

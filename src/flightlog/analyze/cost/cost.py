@@ -449,9 +449,7 @@ def workers_on_one_machine(run: Run) -> int:
     """How many workers shared the machine, at most: on the provider `local` all that were up at once,
     elsewhere 1.
     """
-    if run.info.provider != LOCAL:
-        return 1
-    if WorkerEvent.stream not in run.streams():
+    if run.info.provider != LOCAL or WorkerEvent.stream not in run.streams():
         return 1
     with open_tables([run]) as tables:
         tables.make_workers(with_attempts=False)

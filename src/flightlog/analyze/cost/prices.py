@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
@@ -80,19 +81,18 @@ def read_prices(file: Path | None = None) -> PriceTable:
     return table
 
 
-def _wrong(table: PriceTable) -> list[str]:
-    found = [] if table.currency.strip() else ["its currency is blank"]
-    for provider, source in table.sources.items():
-        if source.date is not None and _day(source.date) is None:
-            found.append(f"the date of {provider!r} is {source.date!r}, not a day such as 2026-06-17")
+def _wrong(table: PriceTable) -> Iterator[str]:
+    if not table.currency.strip():
+        yield "its currency is blank"
+    dates: dict[str, PriceSource | Instance] = {**table.sources, **table.instances}
+    for name, dated in dates.items():
+        if dated.date is not None and _day(dated.date) is None:
+            yield f"the date of {name!r} is {dated.date!r}, not a day such as 2026-06-17"
     for name, instance in table.instances.items():
-        if instance.date is not None and _day(instance.date) is None:
-            found.append(f"the date of {name!r} is {instance.date!r}, not a day such as 2026-06-17")
         if name.partition("/")[0] not in table.sources or not name.partition("/")[2]:
-            found.append(f"{name!r} is not of the form PROVIDER/TYPE with one of its sources as provider")
+            yield f"{name!r} is not of the form PROVIDER/TYPE with one of its sources as provider"
         if not (math.isfinite(instance.per_hour) and instance.per_hour >= 0):
-            found.append(f"the price of {name!r} is {instance.per_hour}")
-    return found
+            yield f"the price of {name!r} is {instance.per_hour}"
 
 
 def find_price(table: PriceTable, instance: str) -> Price:

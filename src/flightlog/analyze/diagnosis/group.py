@@ -307,7 +307,9 @@ def _run_end(run: Run, tables: RunTables, flying: dict[str, int], *, recorded: b
     status, info = run.status, run.info
     if status not in {"crashed", "interrupted", "failed"} or (status == "failed" and recorded):
         return None
-    end = info.end_time or _last_sign(run, tables)
+    # A run that was killed is last known by a heartbeat, the end of a task or a sample.
+    beats = (info.heartbeat, *(writer.heartbeat for writer in run.writers()))
+    end = info.end_time or latest(*beats, tables.scalar(_LAST))
     begun, gone = unix_time(info.start_time), unix_time(end)
     return Group(
         root=f"the run {status}",
@@ -328,12 +330,6 @@ def _run_end(run: Run, tables: RunTables, flying: dict[str, int], *, recorded: b
         else None,
         in_flight=sum(flying.values()),
     )
-
-
-def _last_sign(run: Run, tables: RunTables) -> str | None:
-    """The last heartbeat, end of a task or sample: what a run that was killed is last known by."""
-    beats = [run.info.heartbeat, *(writer.heartbeat for writer in run.writers())]
-    return latest(*beats, *(stamp for (stamp,) in tables.execute(_LAST).fetchall()))
 
 
 _LAST = """

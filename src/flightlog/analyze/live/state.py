@@ -181,15 +181,13 @@ def _concurrency(tasks: LiveTasks, workers: LiveWorkers, window: TimeWindow) -> 
     return Chart(since=window.since, length_s=window.length_s, unit="count", notes=[], series=series)
 
 
-def _lookups(tables: RunTables) -> dict[str, int | None]:
-    """Cache lookups; null where there was none."""
-    counts: dict[str, int] = {}
-    if "cache" in tables.streams:
-        counts = dict(tables.execute(_LOOKUPS).fetchall())
-    return {
-        "cache_hits": counts.get("hit", 0) if counts else None,
-        "cache_lookups": counts.get("hit", 0) + counts.get("miss", 0) if counts else None,
-    }
+def _lookups(tables: RunTables) -> dict[str, int]:
+    """Cache lookups, where there was any."""
+    counts = dict(tables.execute(_LOOKUPS).fetchall()) if "cache" in tables.streams else {}
+    if not counts:
+        return {}
+    hits = counts.get("hit", 0)
+    return {"cache_hits": hits, "cache_lookups": hits + counts.get("miss", 0)}
 
 
 _LOOKUPS = "SELECT result, count(*) FROM cache WHERE event = 'cache_lookup' GROUP BY result"
