@@ -337,8 +337,8 @@ def stragglers(sessions: Sequence[SessionUse], alignment: Alignment | None) -> l
                 began, took = starts[phase.phase], lasted[phase.phase]
                 began[rank] = min(first, began.get(rank, first))
                 took[rank] = max(phase.duration_s, took.get(rank, 0.0))
-        if (peak := session.peak_allocated or session.peak_device_used) is not None:
-            memory[rank] = max(float(peak.bytes), memory.get(rank, 0.0))
+        if session.highest is not None:
+            memory[rank] = max(float(session.highest.bytes), memory.get(rank, 0.0))
     step = 2 * max((session.sampling_interval_ms for session in sessions), default=0) / 1e3
     least = max(DeviceLimits.min_straggler_s, step)
     kinds: tuple[tuple[StragglerKind, Mapping[Any, Mapping[int, float]], float, float], ...] = (

@@ -320,7 +320,7 @@ def advice(report: DeviceReport) -> list[str]:
         line for out in report.out_of_memory[: DeviceLimits.max_advice_lines] for line in _ran_out(out, many)
     ]
     told = {out.session_id for out in report.out_of_memory if out.causes[0].kind == "leak"}
-    highest = max(report.sessions, key=_highest_use, default=None)
+    highest = max(report.sessions, key=lambda one: one.highest.bytes if one.highest else -1, default=None)
     leaking = [session for session in report.sessions if session.session_id not in told]
 
     def each(sessions: Iterable[SessionUse], says: Callable[[SessionUse], str | None]) -> list[str]:
@@ -334,8 +334,7 @@ def advice(report: DeviceReport) -> list[str]:
     lines += each(leaking, leak_text) + each(report.sessions, _tight) + each(report.sessions, _hidden)
     lines += islice(_stragglers(report), DeviceLimits.max_advice_lines)
     if highest is not None:
-        unknown = highest.peak_allocated is None and highest.peak_device_used is None
-        lines += [_UNKNOWN] if unknown else each([highest], _peak)
+        lines += each([highest], _peak) or [_UNKNOWN]
     if report.sessions and not any(phase.phase for one in report.sessions for phase in one.phases):
         lines.append(
             "No phases were recorded, so leaks cannot be told from growth that is meant: "
@@ -347,11 +346,6 @@ def advice(report: DeviceReport) -> list[str]:
 _UNKNOWN = "The recording knows neither allocated memory nor the device's use."
 
 
-def _highest_use(session: SessionUse) -> int:
-    peak = session.peak_allocated or session.peak_device_used
-    return peak.bytes if peak is not None else -1
-
-
 def _place(session: SessionUse) -> str:
     return "the host's memory" if session.device_id < 0 else "the device"
 
@@ -361,12 +355,10 @@ def _in_words(phase: str | None) -> str:
 
 
 def _peak(session: SessionUse) -> str | None:
-    peak, what = session.peak_allocated, "allocated"
-    if peak is None:
-        peak, what = session.peak_device_used, "in use on the device"
+    peak, capacity = session.highest, session.capacity_bytes
     if peak is None:
         return None
-    capacity = session.capacity_bytes
+    what = "in use on the device" if session.peak_allocated is None else "allocated"
     of = f" ({format_percent(peak.bytes / capacity)} of {_place(session)})" if capacity else ""
     unused = session.fragmentation
     lay = (

@@ -154,6 +154,11 @@ class SessionUse(Struct, frozen=True, kw_only=True):
     errors: int
     curve: MemoryCurve
 
+    @property
+    def highest(self) -> Peak | None:
+        """The peak of what was allocated; where that is not known, of what was in use on the device."""
+        return self.peak_allocated or self.peak_device_used
+
 
 class GpuSamples(Struct, frozen=True, kw_only=True):
     """What the driver said of one GPU, or one instance of a partitioned one, over the samples of the run's

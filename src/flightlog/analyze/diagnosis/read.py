@@ -173,15 +173,7 @@ class Nonfinite(Struct, frozen=True, kw_only=True):
     """Of the first one, in a series that has steps."""
 
 
-def read_nonfinite(tables: RunTables) -> list[Nonfinite]:
-    """The earliest first, from `metrics`, `span_events` and `task_events`."""
-    found = [
-        Nonfinite(**row) for row in tables.records(_FOUND, {"few": DiagnosisLimits.max_nonfinite_metrics})
-    ]
-    return sorted(found, key=lambda one: (one.at if one.at is not None else 0.0, one.name, one.file))
-
-
-_FOUND = """
+_NONFINITE = """
 WITH marked AS (
     SELECT 'metrics.jsonl' AS file, 'metric' AS event, name, "timestamp" AS moment, step
     FROM metrics WHERE nonfinite = 'nan'
@@ -194,10 +186,12 @@ WITH marked AS (
     FROM task_events WHERE len(CAST(nonfinite AS VARCHAR)) > 2
         AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
 )
-SELECT file, any_value(event) AS event, name, count(*) AS count,
-    strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ') AS first, epoch(min(moment)) AS at,
-    arg_min(step, moment) AS step
-FROM marked GROUP BY file, name ORDER BY min(moment), name LIMIT $few
+FROM (
+    SELECT file, any_value(event) AS event, name, count(*) AS count,
+        strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ') AS first, epoch(min(moment)) AS at,
+        arg_min(step, moment) AS step
+    FROM marked GROUP BY file, name ORDER BY min(moment), name LIMIT $few
+) ORDER BY coalesce("at", 0), name, file
 """
 
 
@@ -402,6 +396,7 @@ def read_record(
     for group in groups:
         group.component = group.component or plan.task(group.task).component
     requests = read_requests(tables, run, [(one.task_id, one.task, one.component) for one in groups])
+    few = {"few": DiagnosisLimits.max_nonfinite_metrics}
     succeeded = tables.rows(_SUCCESSES, {"tasks": list({group.task for group in groups if group.task})})
     bundles, problems = read_bundles(run.path) if (run.path / layout.OOM).is_dir() else ([], [])
     if document.problem and (run.path / layout.PLAN).exists():
@@ -417,7 +412,7 @@ def read_record(
         successes={
             task: Success(number, tuple(peaks or ()), longest) for task, number, peaks, longest in succeeded
         },
-        values=read_nonfinite(tables),
+        values=[Nonfinite(**row) for row in tables.records(_NONFINITE, few)],
         bundles=[
             (None if one.time_ns is None else one.time_ns / 1e9, one.message or one.folder, one.folder)
             for one in bundles
