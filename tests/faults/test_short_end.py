@@ -38,7 +38,8 @@ DEADLINE_S = 120.0
 
 # Ends a run of N spans beside busy threads, and tells what its end did: modules imported, calls of the kinds
 # that hand over the interpreter (files, locks and waiting), warnings, and the switch interval afterwards. Calls
-# of the last sample are counted apart: it reads a file of each thread, and there is none if one is under way.
+# of the last sample are counted apart: it reads a file of each thread. Samples are far apart: the last one is
+# left out where another is under way.
 BUSY = """
 import io, json, logging, mmap, sys, threading, time
 import flightlog
@@ -54,7 +55,7 @@ def busy():
     number = 0
     while not over:
         number = (number * 31 + 7) & 0xFFFF
-recording = flightlog.record("busy", runs_dir=folder)
+recording = flightlog.record("busy", runs_dir=folder, sample_interval_s=600)
 run = recording.__enter__()
 for i in range(spans):
     with flightlog.span("work", i=i):
