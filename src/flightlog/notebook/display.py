@@ -90,12 +90,8 @@ def _html(kind: DisplayKind, read: Any) -> str:
 
 
 def _plain(kind: DisplayKind, read: Any, width: int | None) -> str:
-    words = _text(kind, read, width or _width()).strip("\n")
-    return (
-        words
-        if len(words) <= NotebookLimits.max_text_chars
-        else f"{words[: NotebookLimits.max_text_chars]}\n… cut"
-    )
+    words, most = _text(kind, read, width or _width()).strip("\n"), NotebookLimits.max_text_chars
+    return words if len(words) <= most else f"{words[:most]}\n… cut"
 
 
 def _text(kind: DisplayKind, read: Any, width: int) -> str:

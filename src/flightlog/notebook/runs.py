@@ -253,10 +253,8 @@ def _wide(columns: int) -> list[str]:
 def _short(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | datetime):
         return value
-    return fit(
-        cell_text(value[: 4 * NotebookLimits.max_text_cell_chars] if isinstance(value, str) else value),
-        NotebookLimits.max_text_cell_chars,
-    )
+    most = NotebookLimits.max_text_cell_chars
+    return fit(cell_text(value[: 4 * most] if isinstance(value, str) else value), most)
 
 
 def _cell(value: Any) -> str:

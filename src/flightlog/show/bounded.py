@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -40,36 +40,20 @@ def _bounded(value: Any, limit: int, lines: int) -> Any:
         if isinstance(value, list):
             return items
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, Struct):
-        return (
-            replace_fields(value, **changed)
-            if (changed := _changed(value, value.__struct_fields__, limit, lines))
-            else value
-        )
-    if is_dataclass(value) and not isinstance(value, type):
-        names = tuple(field.name for field in fields(value))
-        return replace(value, **changed) if (changed := _changed(value, names, limit, lines)) else value
+    names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
+    if names and not isinstance(value, type):
+        parts = {name: _bounded(getattr(value, name), limit, lines) for name in names}
+        changed = {name: new for name, new in parts.items() if new is not getattr(value, name)}
+        change: Any = replace_fields if isinstance(value, Struct) else replace
+        return change(value, **changed) if changed else value
     return value
 
 
-def _changed(value: Any, names: tuple[str, ...], limit: int, lines: int) -> dict[str, Any]:
-    found = {}
-    for name in names:
-        old = getattr(value, name)
-        new = _bounded(old, limit, lines)
-        if new is not old:
-            found[name] = new
-    return found
-
-
 def _text(text: str, limit: int, lines: int) -> str:
-    if len(text) <= limit:
-        return text
-    if "\n" in text[:limit] and len(text) <= limit * lines:
-        return text
-    if "\n" in text[:limit]:
-        return f"… ({len(text) - limit * lines:,} characters before)\n{text[-limit * lines :]}"
-    return cut(text, limit)
+    if "\n" not in text[:limit]:
+        return cut(text, limit)
+    most = limit * lines
+    return text if len(text) <= most else f"… ({len(text) - most:,} characters before)\n{text[-most:]}"
 
 
 def _mapping(value: dict[Any, Any], limit: int, lines: int) -> dict[Any, Any]:

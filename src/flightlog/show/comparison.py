@@ -269,11 +269,9 @@ def _row(
     label: str, change: Change, show: Callable[[float | None], str], *, ratio: bool = True
 ) -> tuple[str, str, str, str]:
     before, after = known(change.before, show), known(change.after, show)
-    moved = ""
-    if change.ratio is not None and ratio:
-        moved = percent_text(change.ratio)
-        if change.interval is not None and change.interval.low is not None:
-            moved += f" ({percent_text(change.interval.low)} to {percent_text(change.interval.high)})"
+    moved = known(change.ratio, percent_text) if ratio else ""
+    if moved and change.interval is not None and change.interval.low is not None:
+        moved += f" ({percent_text(change.interval.low)} to {percent_text(change.interval.high)})"
     return label, before, after, moved
 
 

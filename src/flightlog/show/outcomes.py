@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.engines.slurm.events import Merged
-from flightlog.show.document import FactsBlock, Section, document_text, table_block, table_lines
+from flightlog.show.document import FactsBlock, Section, document_text, facts_block, table_block, table_lines
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import known, moment_text, some_of
 from flightlog.show.terminal import Ink, clean, pad, wrap
@@ -30,13 +30,9 @@ if TYPE_CHECKING:
 
 def synced_text(synced: Synced) -> str:
     """One line on a copied run, and one per note; ends in a newline."""
-    there = f"{plural(synced.files, 'file')}, {format_bytes(synced.bytes)}"
-    if not synced.sent_files:
-        what = f"nothing new; {there} in {synced.address}"
-    else:
-        sent = f"sent {format_bytes(synced.sent_bytes)} of {plural(synced.sent_files, 'file')}"
-        what = f"{sent}; {there} in {synced.address}"
-    lines = [f"{synced.run_id}: {what}"]
+    there = f"{plural(synced.files, 'file')}, {format_bytes(synced.bytes)} in {synced.address}"
+    sent = f"sent {format_bytes(synced.sent_bytes)} of {plural(synced.sent_files, 'file')}"
+    lines = [f"{synced.run_id}: {sent if synced.sent_files else 'nothing new'}; {there}"]
     if not synced.complete:
         lines.append("  the run has not ended: repeat the command later, or use --follow")
     lines += [f"  {note}" for note in synced.notes]
@@ -208,10 +204,8 @@ def _adopted(one: Adoption) -> str:
     for label, counts in parts:
         rows = [(f"{number:>{broad},} ", clean(what)) for what, number in counts.items()] or [("", "nothing")]
         lines += _labelled(f"{label}:", rows)
-    if one.notes:
-        lines += _labelled("notes:", [("- ", clean(note)) for note in one.notes])
-    if one.problems:
-        lines += _labelled("skipped:", [("- ", clean(problem)) for problem in one.problems])
+    for label, texts in (("notes:", one.notes), ("skipped:", one.problems)):
+        lines += _labelled(label, [("- ", clean(text)) for text in texts])
     return "\n".join([*lines, f"  flightlog report {clean(one.run_id)}"]) + "\n"
 
 
@@ -228,22 +222,21 @@ def _labelled(label: str, rows: Sequence[tuple[str, str]]) -> list[str]:
 
 def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> str:
     """Totals, then one row per function; ends in a newline."""
-    ink = Ink(color)
-    pairs = [("Results", f"{format_count(stats.entries)}, {format_bytes(stats.bytes)}")]
-    if stats.cost_s is not None:
-        pairs.append(("Compute time", f"{format_duration(stats.cost_s)} for all results"))
-    if stats.hits is not None:
-        pairs.append(("Hits", f"{format_count(stats.hits)} in the runs recorded here"))
-    if stats.damaged or stats.leftovers:
-        bad = f"{plural(stats.damaged, 'damaged file')}, {plural(stats.leftovers, 'unfinished file')}"
-        pairs.append(("Damage", ink("warn", f"{bad}: flightlog cache prune removes them")))
+    bad = f"{plural(stats.damaged, 'damaged file')}, {plural(stats.leftovers, 'unfinished file')}"
+    damage = Ink(color)("warn", f"{bad}: flightlog cache prune removes them")
+    pairs = [
+        ("Results", f"{format_count(stats.entries)}, {format_bytes(stats.bytes)}"),
+        ("Compute time", known(stats.cost_s, lambda cost: f"{format_duration(cost)} for all results")),
+        ("Hits", known(stats.hits, lambda hits: f"{format_count(hits)} in the runs recorded here")),
+        ("Damage", damage if stats.damaged or stats.leftovers else ""),
+    ]
     table = table_block(
         stats.functions,
         "name Function, entries Results, bytes:_bytes Size, hits Hits, cost_s Compute time, codes Versions",
         name=lambda one: one.function or "(unnamed)",
     )
     sections = [
-        Section(f"Cache: {clean(stats.folder)}", blocks=[FactsBlock(pairs)]),
+        Section(f"Cache: {clean(stats.folder)}", blocks=[facts_block(pairs)]),
         Section("", blocks=[table]),
     ]
     return document_text(sections, width=width, color=color, mark="")

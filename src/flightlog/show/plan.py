@@ -69,11 +69,8 @@ def _cost(plan: Plan) -> str:
         return f"unknown: {clean(cost.reason or '')}"
     if cost.worker_hours is None:
         return free_text(plan.provider, cost.currency)
-    hours = f"{cost.worker_hours:.3g} worker-hours"
-    return (
-        f"{money_text(cost.amount, cost.currency)} ({hours} at "
-        f"{money_text(cost.per_worker_hour, cost.currency)})"
-    )
+    amount, rate = (money_text(one, cost.currency) for one in (cost.amount, cost.per_worker_hour))
+    return f"{amount} ({cost.worker_hours:.3g} worker-hours at {rate})"
 
 
 def _components(plan: Plan) -> Section:
@@ -182,11 +179,8 @@ def _sentence(name: str, task: Task, components: Mapping[str, PlannedComponent],
         said.append(f"may take {format_duration(task.timeout_s)} per attempt")
     if task.cache is not None:
         kept = _cached(task.cache).removeprefix("yes").lstrip(", ")
-        said.append(
-            f"caches its results{f' ({clean(kept)})' if kept else ''}"
-            if task.cache
-            else "does not cache its results"
-        )
+        cached = f"caches its results{f' ({clean(kept)})' if kept else ''}"
+        said.append(cached if task.cache else "does not cache its results")
     if task.outputs:
         said.append(f"makes {clean(', '.join(task.outputs))}")
     return f"  {ink('name', clean(name))} {_listed(said)}."

@@ -468,17 +468,11 @@ def headline(look: TimelineWithSummary) -> str:
     parts = [brief(run.run_id, 80), f"{brief(run.status, 20)}{took}"]
     if timeline is not None and timeline.attempts:
         on = f" on {plural(timeline.workers, 'worker')}" if timeline.workers else ""
-        what = (
-            plural(timeline.attempts, "attempt")
-            if look.summary.tasks.by_name
-            else plural(timeline.attempts, "span")
-        )
-        whose = "its" if timeline.workers == 1 else "their"
-        busy = (
-            f", busy {format_percent(time.whole.busy_s / time.whole.uptime_s)} of {whose} time"
-            if time is not None and time.basis == "workers" and time.whole.uptime_s > 0
-            else ""
-        )
+        what = plural(timeline.attempts, "attempt" if look.summary.tasks.by_name else "span")
+        busy = ""
+        if time is not None and time.basis == "workers" and time.whole.uptime_s > 0:
+            share = format_percent(time.whole.busy_s / time.whole.uptime_s)
+            busy = f", busy {share} of {'its' if timeline.workers == 1 else 'their'} time"
         parts.append(f"{what}{on}{busy}")
     if timeline is not None and timeline.failures:
         parts.append(f"{timeline.failures:,} failed or retried")

@@ -201,11 +201,8 @@ def _status(summary: Summary, ink: Ink) -> str:
 def _remarks(summary: Summary) -> list[str]:
     """The words after the status: how the run ended, or its last heartbeat."""
     run = summary.run
-    remarks = []
-    if run.signal is not None:
-        remarks.append(run.signal)
-    elif run.exit_code:
-        remarks.append(f"exit code {run.exit_code}")
+    how = run.signal or (f"exit code {run.exit_code}" if run.exit_code else "")
+    remarks = [how] if how else []
     if run.last_seen is not None:
         remarks.append(f"last heartbeat {moment_text(run.last_seen)}")
     if run.status == "crashed" and run.end_time is None:
@@ -390,10 +387,8 @@ def _verdict(one: InFlight) -> str:
     """Whether it may be stuck, and its duration as a multiple of the usual one; empty
     where that is unknown.
     """
-    if one.stuck is None:
-        return ""
     if not one.stuck:
-        return "no"
+        return "" if one.stuck is None else "no"
     return "yes?" if one.ratio is None else f"yes? {one.ratio:,.3g}x"
 
 

@@ -141,9 +141,8 @@ class TopApp(App[None]):
         if message.path != self.path or self.paused:
             return
         if isinstance(message.found, Exception):
-            self._trouble = (
-                f"The run cannot be read: {brief(str(message.found) or type(message.found).__name__)}"
-            )
+            why = str(message.found) or type(message.found).__name__
+            self._trouble = f"The run cannot be read: {brief(why)}"
         else:
             self._trouble, self.state = "", message.found
         self._show()
@@ -420,9 +419,8 @@ class PaneView(Vertical):
 
     def sort_next(self) -> None:
         """Sort by the next column, after the last one as it comes."""
-        columns = self._pane.columns if self._pane else ()
         by = 0 if self._by is None else self._by + 1
-        self._sort(by if by < len(columns) else None)
+        self._sort(by if self._pane is not None and by < len(self._pane.columns) else None)
 
     def _sort(self, by: int | None) -> None:
         columns = self._pane.columns if self._pane else ()

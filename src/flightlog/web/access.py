@@ -455,9 +455,8 @@ def _read_token(file: Path) -> str:
     finally:
         os.close(opened)
     text = data.decode("ascii", "replace").strip()
-    if not WebLimits.min_token_chars <= len(
-        text
-    ) <= WebLimits.max_token_chars or not _can_stand_in_an_address(text):
+    has_length = WebLimits.min_token_chars <= len(text) <= WebLimits.max_token_chars
+    if not has_length or not _can_stand_in_an_address(text):
         raise ValueError("contained no token")
     return text
 

@@ -228,11 +228,9 @@ class RunsPage:
             "Tick two runs to compare them.",
             "One run is ticked: tick another to compare them.",
             "Two runs are ticked.",
+            f"{len(ticked)} runs are ticked: two can be compared.",
         )
-        _set(
-            self._ticked,
-            said[len(ticked)] if len(ticked) < 3 else f"{len(ticked)} runs are ticked: two can be compared.",
-        )
+        _set(self._ticked, said[min(len(ticked), 3)])
 
     def _untick(self) -> None:
         self._table.selected = []
@@ -348,14 +346,10 @@ def day_of(text: str) -> float | None:
 
 def _days(wanted: RunFilter) -> tuple[float | None, float | None, str | None]:
     since, until = day_of(wanted.since), day_of(wanted.until)
-    wrong = [
-        text
-        for text, found in ((wanted.since, since), (wanted.until, until))
-        if text.strip() and found is None
-    ]
-    if until is not None:
-        until += timedelta(days=1).total_seconds()
-    return since, until, "A day is written as 2026-05-20." if wrong else None
+    given = ((wanted.since, since), (wanted.until, until))
+    wrong = any(text.strip() and found is None for text, found in given)
+    after = None if until is None else until + timedelta(days=1).total_seconds()
+    return since, after, "A day is written as 2026-05-20." if wrong else None
 
 
 def _has(row: RunRow, words: Sequence[str]) -> bool:

@@ -320,9 +320,8 @@ def _cells(
 
 def _nearest(edges: Sequence[float], at: float) -> int:
     place = bisect_left(edges, at)
-    return (
-        place - 1 if place and (place == len(edges) or at - edges[place - 1] < edges[place] - at) else place
-    )
+    before = place and (place == len(edges) or at - edges[place - 1] < edges[place] - at)
+    return place - 1 if before else place
 
 
 def _steps(paint: Sequence[str]) -> list[list[float | str]]:
