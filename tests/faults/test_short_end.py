@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders.runs import finished
@@ -20,6 +21,7 @@ from builders.runs import finished
 import flightlog
 from flightlog.analyze.report.report import report_on
 from flightlog.cli.main import main
+from flightlog.core import threads
 from flightlog.core.settings import Settings
 from flightlog.events import ResourceSample
 from flightlog.record.run import LiveRun
@@ -356,6 +358,30 @@ def test_the_switch_interval_is_put_back_unless_the_program_has_set_another():
         assert sys.getswitchinterval() == 0.002
     finally:
         sys.setswitchinterval(before)
+
+
+def test_a_child_that_another_thread_forks_at_any_moment_has_the_programs_switch_interval(monkeypatch):
+    interval, in_child = [0.005], list[float]()
+
+    def forked() -> None:
+        """What a child has that is forked now."""
+        known, now = list(threads._switching), interval[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(python, "setswitchinterval", lambda seconds: interval.__setitem__(0, seconds))
+            threads._after_fork()
+        in_child.append(round(interval[0], 5))
+        threads._switching[:], interval[0] = known, now
+
+    def set_interval(seconds: float) -> None:
+        forked()
+        interval[0] = 1e-6 * int(1e6 * seconds)
+        forked()
+
+    python = SimpleNamespace(getswitchinterval=lambda: interval[0], setswitchinterval=set_interval)
+    monkeypatch.setattr(threads, "sys", python)
+    with threads.quick_handovers():
+        assert interval[0] < 0.005
+    assert in_child == [0.005] * 4
 
 
 def test_whatever_goes_wrong_while_completing_the_run_is_read_as_it_is(tmp_path, monkeypatch):

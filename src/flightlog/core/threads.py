@@ -34,6 +34,8 @@ _originals: dict[str, ModuleType] = {}
 SWITCH_S = 1e-4
 """The switch interval while a run ends. Python's own 5 ms is what each busy thread holds the interpreter for
 whenever a system call gave it away; much shorter ones are spent on switching."""
+_LOWERED_S = 1e-6 * int(1e6 * SWITCH_S)
+"""The same as Python tells it, in whole microseconds."""
 _switching: list[tuple[float, float]] = []
 """The switch interval as it was, and as it is while runs end."""
 _HARDLY_S = 0.02
@@ -317,16 +319,16 @@ def quick_handovers() -> Iterator[None]:
     meanwhile.
     """
     before = sys.getswitchinterval()
-    if before > SWITCH_S:
-        sys.setswitchinterval(SWITCH_S)
-    mine = (before, sys.getswitchinterval())
-    _switching.append(mine)
+    mine = (before, min(before, _LOWERED_S))
+    _switching.append(mine)  # for as long as it is lowered: other threads may fork at any moment
     try:
+        if before > SWITCH_S:
+            sys.setswitchinterval(SWITCH_S)
         yield
     finally:
         if mine in _switching:  # a child that was forked inside has put it back already
-            _switching.remove(mine)
             _put_back(mine)
+            _switching.remove(mine)
 
 
 def _put_back(mine: tuple[float, float]) -> None:
