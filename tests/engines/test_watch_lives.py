@@ -64,6 +64,11 @@ def failed(run_id=7, start=2.5, stop=3.0):
     return [m.FAILED, 3.1, KEY, run_id, WORKER, "ValueError", "no", "Traceback…", "f1", start, stop, 0.5]
 
 
+def test_a_scheduler_with_an_older_version_tells_no_size():
+    [event] = events(lives(), [m.SUBMITTED, 1.0, None, [[KEY, None, {"x": 3}]]])
+    assert event.args == {"x": 3}
+
+
 def test_a_task_is_submitted_queued_started_and_completed_on_its_workers_own_clock():
     made = lives()
     assert events(

@@ -209,3 +209,14 @@ def test_arrays_among_the_arguments_have_a_size_and_nobody_else_is_asked_for_it(
     assert size_of_arguments(spec) == 120
     assert size_of_arguments(SimpleNamespace(args=(1, Lazy()), kwargs={})) is None
     assert size_of_arguments(SimpleNamespace()) is None
+
+
+def test_an_array_that_has_no_size_to_tell_is_one_without():
+    class Sparse:
+        @property
+        def nbytes(self):
+            raise NotImplementedError("nbytes is not implemented for sparse tensors")
+
+    Sparse.__module__ = "torch"
+    spec = SimpleNamespace(args=(Sparse(), np.zeros(10)), kwargs={})
+    assert size_of_arguments(spec) == 80

@@ -327,8 +327,12 @@ def size_of_arguments(spec: Any) -> int | None:
     args, kwargs = getattr(spec, "args", None), getattr(spec, "kwargs", None)
     if not isinstance(args, tuple) or not isinstance(kwargs, dict):
         return None
-    arrays = [value for value in (*args, *kwargs.values()) if type(value).__module__ in _OF_ARRAYS]
-    return sum(getattr(value, "nbytes", 0) for value in arrays) or None
+    size = 0
+    for value in (*args, *kwargs.values()):
+        if type(value).__module__ in _OF_ARRAYS:
+            with suppress(Exception):  # sparse ones have none to tell
+                size += int(value.nbytes)
+    return size or None
 
 
 def _glimpse(value: Any) -> Any:

@@ -98,10 +98,10 @@ class Lives:
     def _submitted(self, message: m.Message) -> Iterable[Event]:
         _, at, by, tasks = message
         stamp = self._iso(at)
-        for key, _, args, size in tasks:
+        for key, _, args, *size in tasks:
             life = self._new(key, at)
             life.parent = by or self._parent_id
-            life.call_bytes = size
+            life.call_bytes = next(iter(size), None)  # of a scheduler with an older version unknown
             if args:
                 life.args = _cleaned(args)
         for key, depends_on, *_ in tasks:
