@@ -399,7 +399,12 @@ class Findings:
         ends = [one["lines"].get("end", {}) for one in self.every if one["state"] == "completed"]
         size = sum((end.get("call_bytes") or 0) + (end.get("result_bytes") or 0) for end in ends)
         reading = fsum(end.get("serialize_s") or 0.0 for end in ends if largest(end) >= 100_000)
-        moved = size / 500e6 * max(1, len(self.everyone))
+        passed = sum(
+            (end.get("call_bytes") or 0)
+            + (0 if end.get("session_serialize_s") is None else end.get("result_bytes") or 0)
+            for end in ends
+        )
+        moved = max(size, passed * len(self.everyone)) / 500e6
         return size >= 100_000 * len(ends) and max(moved, 3 * reading) >= 0.3 * latency_s
 
     def _imports(self) -> int:

@@ -370,6 +370,21 @@ def test_dispatch_latency_of_large_arguments_is_moving_data(tmp_path: Path) -> N
     assert "handover" not in kinds(found(tmp_path / "again", handed_over(64_000_000, 0.1)))
 
 
+@pytest.mark.parametrize(
+    ("more", "kind"), [({}, "handover"), ({"session_serialize_s": 0.0}, "serialization")]
+)
+def test_results_that_stay_on_workers_are_not_moved_while_all_of_them_wait(
+    tmp_path: Path, more: dict[str, Any], kind: str
+) -> None:
+    """Results of a watched client's tasks stay where they are; those of a session come to the program."""
+    events = [event for on in range(20) for event in up(f"w{on}")]
+    for on in range(20):
+        for n in range(8):
+            facts = {"result_bytes": 10_000_000, **more}
+            events += work(f"t{8 * on + n}", f"w{on}", n + 0.8, n + 1.0, **facts)
+    assert kinds(found(tmp_path, events)) & {"handover", "serialization"} == {kind}
+
+
 def lookup(result: Any, key: str, **more: Any) -> Event:
     return CacheLookup(timestamp=at(1), task="solve", result=result, key=key, **more)
 
@@ -467,6 +482,15 @@ def test_tasks_that_wait_for_a_cpu_that_others_use_are_on_a_busy_machine(tmp_pat
 def test_no_more_workers_than_cores_are_no_oversubscription(tmp_path: Path, others: float, kind: str) -> None:
     events = [*cpu_tasks(2, 6.4, 1.6, cpu_scope="process"), *sampled(1.6 + others, 1.6, cpus=2.0)]
     assert kinds(found(tmp_path, events)) & {*CPU_KINDS, "cpu_wait"} == {kind}
+
+
+def test_programs_on_cores_that_the_run_may_not_use_are_not_to_blame(tmp_path: Path) -> None:
+    """Two workers and a busy program on two cores of a large machine, all of which others use."""
+    events = [*cpu_tasks(2, 5.4, 2.6, cpu_scope="process"), *sampled(64.0, 2.0, cpus=64.0)]
+    for event in events:
+        if isinstance(event, ResourceSample) and event.scope == "worker":
+            event.cpus = 2.0
+    assert kinds(found(tmp_path, events)) & {*CPU_KINDS, "cpu_wait"} == {"cpu_wait"}
 
 
 @pytest.mark.parametrize("scope", ["thread", "process"])

@@ -251,6 +251,16 @@ def test_tasks_that_compute_side_by_side_take_no_turns(tmp_path: Path) -> None:
     assert report(tmp_path, in_turn(4, hold=2.0, own=True, cpu_s=2.0)).verdict.kind == "none"
 
 
+def test_one_that_has_nothing_to_do_does_not_tell_how_long_tasks_take_alone(tmp_path: Path) -> None:
+    """Two workers, each of whose tasks of a second computes for half of it; they began at different times."""
+    events = [*worker("w0"), *worker("w1")]
+    used: dict[str, Any] = {"cpu_s": 0.5, "thread_cpu_s": 0.5, "cpu_wait_s": 0.0}
+    for n in range(18):
+        events += task(f"t{n}", f"w{n % 2}", n / 2, n / 2 + 1, **used)
+    events += task("t18", "w0", 9.0, 9.01, **used | {"cpu_s": 0.01, "thread_cpu_s": 0.01})
+    assert "taking_turns" not in {one.kind for one in report(tmp_path, events).findings}
+
+
 def test_tasks_that_sleep_side_by_side_take_no_turns(tmp_path: Path) -> None:
     found = report(tmp_path, in_turn(4, hold=2.0, own=True))
     assert found.verdict.kind == "none"
@@ -467,6 +477,23 @@ def test_threads_of_a_process_elsewhere_that_wait_for_the_interpreter_are_found_
         assert isinstance(event, ResourceSample)
         event.pid = 1
     assert report(tmp_path, [*events, *waits]).verdict.kind == kind
+
+
+def test_each_of_several_hosts_has_cores_for_its_own_threads(tmp_path: Path) -> None:
+    """A worker on each of four hosts, whose four threads use one of the four cores there."""
+    events: list[Event] = []
+    for on in range(4):
+        host, name = f"n{on}", f"tcp://{on}"
+        there = [*worker(name), *samples("worker", worker=[name] * 11, cpu_cores=[1.0] * 11, cpus=[4.0] * 11)]
+        there += samples("worker_process", worker=[name] * 11, interpreter_wait_s=[0.01] * 11)
+        for event in there:
+            assert isinstance(event, (ResourceSample, WorkerLaunched, WorkerReady, WorkerRemoved))
+            event.host, event.pid = host, 1
+        events += there
+        for n in range(4):
+            events += task(f"t{on}-{n}", name, 0, 10)
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.saves_s) == ("interpreter_lock", 7.5)
 
 
 @pytest.mark.parametrize(

@@ -240,8 +240,10 @@ class Cores(NamedTuple):
         )
 
     def explain(self, spent: CpuTime) -> bool:
-        """Whether what other programs used is most of what tasks waited for."""
-        return self.others * spent.clock_s >= 0.5 * spent.waited_s
+        """Whether what other programs used, of the cores that the run may use, is most of what tasks waited
+        for.
+        """
+        return min(self.others, self.usable - self.own) * spent.clock_s >= 0.5 * spent.waited_s
 
 
 def _cores(facts: FindingFacts) -> Cores | None:
@@ -337,7 +339,7 @@ WITH processes AS (
     FROM samples_of_run JOIN ran USING (host, pid)
     WHERE at_ns("timestamp") > since AND at_ns("timestamp") < until + in_ns(coalesce(interval_s, 0))
 )
-SELECT any_value(ran), any_value(wall),
+SELECT host, any_value(ran), any_value(wall),
     nullif(epoch(max("timestamp")) - epoch(min("timestamp")), 0) AS elapsed_s,
     coalesce(sum(cpu_cores * weight) / sum(weight) FILTER (cpu_cores IS NOT NULL),
         (max(cpu_s) - min(cpu_s)) / elapsed_s) AS cores,
@@ -361,8 +363,8 @@ def _lock_by_samples(facts: FindingFacts) -> Iterable[Finding]:
         _IN_TURNS, {"spans": spans, "least": FindingLimits.contended_interpreter_wait_s}
     ).fetchall()
     found = [
-        _Turns(ran / wall, cores, cores + queued, seconds(int(ran)), seconds(int(wall)), waited_s)
-        for ran, wall, _, cores, queued, waited_s in rows
+        _Turns(host, ran / wall, cores, cores + queued, seconds(int(ran)), seconds(int(wall)), waited_s)
+        for host, ran, wall, _, cores, queued, waited_s in rows
         if cores is not None
     ]
     found = [
@@ -375,8 +377,9 @@ def _lock_by_samples(facts: FindingFacts) -> Iterable[Finding]:
     if not facts.wall_s or not matters(facts, blocked):
         return
     worst = max(found, key=lambda one: one.ran_s)
-    active = sum(one.active for one in found)
-    wanted = sum(one.at_once for one in found)
+    beside = [one for one in found if one.host == worst.host]  # they share the cores there
+    active = sum(one.active for one in beside)
+    wanted = sum(one.at_once for one in beside)
     possible = min(wanted, usable_cores(facts) or wanted)
     yield facts.finding(
         "interpreter_lock",
@@ -399,6 +402,7 @@ def _lock_by_samples(facts: FindingFacts) -> Iterable[Finding]:
 class _Turns(NamedTuple):
     """Threads of one process that take turns in the interpreter."""
 
+    host: str
     at_once: float
     """Tasks, or spans, that ran at once."""
     cores: float

@@ -143,7 +143,8 @@ SELECT task, count(*), coalesce(sum(call_bytes), 0), coalesce(sum(result_bytes),
     coalesce(sum(in_ns(serialize_s)) FILTER (greatest(call_bytes, result_bytes) >= $sizable), 0),
     count(result_bytes),
     coalesce(sum(in_ns(serialize_s)) FILTER (coalesce(greatest(call_bytes, result_bytes), 0) < $sizable), 0),
-    coalesce(sum(in_ns(session_serialize_s)) FILTER (greatest(call_bytes, result_bytes) >= $sizable), 0)
+    coalesce(sum(in_ns(session_serialize_s)) FILTER (greatest(call_bytes, result_bytes) >= $sizable), 0),
+    coalesce(sum(call_bytes), 0) + coalesce(sum(result_bytes) FILTER (session_serialize_s IS NOT NULL), 0)
 FROM attempt_intervals WHERE state = 'completed' GROUP BY task
 ORDER BY coalesce(sum(call_bytes), 0) + coalesce(sum(result_bytes), 0) DESC, task
 """
@@ -174,7 +175,7 @@ class Moved(NamedTuple):
 def moved(facts: FindingFacts) -> Moved:
     """The data that completed tasks took and gave."""
     rows = facts.tables.execute(_MOVED, {"sizable": FindingLimits.sizable_data_bytes}).fetchall()
-    task, attempts, calls, results, _, known, _, _ = rows[0] if rows else ("", 0, 0, 0, 0, 0, 0, 0)
+    task, attempts, calls, results, _, known, *_ = rows[0] if rows else ("", 0, 0, 0, 0, 0)
     size = sum(int(row[2]) + int(row[3]) for row in rows)
     latency = facts.shares.whole.scheduler_s if facts.shares is not None else 0.0
     serialize_s = seconds(sum(int(row[4]) for row in rows))
@@ -183,8 +184,10 @@ def moved(facts: FindingFacts) -> Moved:
     moving = (
         sizable
         and max(
-            # One program sends and receives it all, while each of its workers waits.
-            size / FindingLimits.max_transfer_bytes_per_s * max(1, facts.workers),
+            size / FindingLimits.max_transfer_bytes_per_s,
+            # One program sends all calls and receives the results of a session, while each of its workers
+            # waits. Results of a watched client's tasks stay on workers, which fetch them from each other.
+            sum(int(row[8]) for row in rows) / FindingLimits.max_transfer_bytes_per_s * facts.workers,
             FindingLimits.min_transfer_steps * serialize_s,
             serialize_s + session_s,
         )

@@ -48,6 +48,7 @@ def taking_turns(facts: FindingFacts) -> Iterable[Finding]:
             or not gap
             or least_gap < FindingLimits.min_regular_gap * gap
             or usual < FindingLimits.min_longer_in_turn * shortest
+            or shortest < FindingLimits.min_regular_gap * gap  # it did not have what the others wait for
             or shortest > FindingLimits.max_turn_share_alone * gap
             or not matters(facts, lost)
         ):
