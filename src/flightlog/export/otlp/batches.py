@@ -81,23 +81,23 @@ class Sent:
         self.notes = read or Checkpoint()
         self.notes.address = address
         self._lines = {
-            stream: {writer: Coverage.of(ranges) for writer, ranges in writers.items()}
+            (stream, writer): Coverage.of(ranges)
             for stream, writers in self.notes.lines.items()
+            for writer, ranges in writers.items()
         }
 
     def has(self, stream: str, writer: str, number: int) -> bool:
         """Whether a line was accepted before; lines without a number are counted in order."""
         if not writer:
             return number < self.notes.unnumbered.get(stream, 0)
-        found = self._lines.get(stream, {}).get(writer)
-        return found is not None and number in found
+        return (stream, writer) in self._lines and number in self._lines[stream, writer]
 
     def accept(self, batch: Batch, refused: int = 0) -> None:
         """Mark a batch as accepted, except this number of items that the server refuses for good."""
         self._changed = True
         for stream, writer, number in batch.marks:
             if writer:
-                self._lines.setdefault(stream, {}).setdefault(writer, Coverage()).add(number)
+                self._lines.setdefault((stream, writer), Coverage()).add(number)
             else:
                 self.notes.unnumbered[stream] = max(self.notes.unnumbered.get(stream, 0), number + 1)
         self.notes.counted_until_ns = max(self.notes.counted_until_ns, batch.counted_until_ns)
@@ -113,10 +113,8 @@ class Sent:
         if not self._changed:
             return
         self._changed = False
-        self.notes.lines = {
-            stream: {writer: seen.ranges() for writer, seen in writers.items()}
-            for stream, writers in self._lines.items()
-        }
+        for (stream, writer), seen in self._lines.items():
+            self.notes.lines.setdefault(stream, {})[writer] = seen.ranges()
         try:
             self._path.parent.mkdir(exist_ok=True)
             write_document(self._path, self.notes)

@@ -98,6 +98,12 @@ class BaseTask(dict[str, Any], ABC):
     def _refuse(self, message: str) -> TaskValidationError:
         return TaskValidationError(self.get("uid"), message)
 
+    def _require(self, name: str, kind: Any, said: str) -> None:
+        """Refuse an entry that is set and of another kind."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise self._refuse(f"{name} must be {said}, got {type(value)}")
+
 
 class ComputeTask(BaseTask):
     """A command with arguments, or a function with its own; the result of a function is `return_value`.
@@ -140,17 +146,12 @@ class ComputeTask(BaseTask):
             raise self._refuse("ComputeTask cannot have both 'executable' and 'function' specified")
         if function is None:
             self._require("executable", str, "a string")
-            self._require("arguments", list, "a list", optional=True)
+            self._require("arguments", list, "a list")
             return
         if not callable(function):
             raise self._refuse(f"function must be callable, got {type(function)}")
-        self._require("args", (tuple, list), "a tuple or list", optional=True)
-        self._require("kwargs", dict, "a dict", optional=True)
-
-    def _require(self, name: str, kind: Any, said: str, *, optional: bool = False) -> None:
-        value = self.get(name)
-        if not isinstance(value, kind) and not (optional and value is None):
-            raise self._refuse(f"{name} must be {said}, got {type(value)}")
+        self._require("args", (tuple, list), "a tuple or list")
+        self._require("kwargs", dict, "a dict")
 
 
 class AITask(BaseTask):
@@ -200,17 +201,14 @@ class AITask(BaseTask):
                 "AITask requires either 'model', 'inference_endpoint', or 'backend' to be specified"
             )
         for name in ("model", "inference_endpoint"):
-            if self.get(name) is not None and not isinstance(self[name], str):
-                raise self._refuse(f"{name} must be a string, got {type(self[name])}")
-        self._require("temperature", (int, float), lambda value: value >= 0, "be a non-negative number")
-        self._require("max_tokens", int, lambda value: value >= 1, "be a positive integer")
-        self._require("top_p", (int, float), lambda value: 0 <= value <= 1, "be between 0 and 1")
-        self._require("top_k", int, lambda value: value >= 1, "be a positive integer")
-        stops = self.get("stop_sequences")
-        if stops is not None and not isinstance(stops, list):
-            raise self._refuse(f"stop_sequences must be a list, got {type(stops)}")
+            self._require(name, str, "a string")
+        self._limit("temperature", (int, float), lambda value: value >= 0, "be a non-negative number")
+        self._limit("max_tokens", int, lambda value: value >= 1, "be a positive integer")
+        self._limit("top_p", (int, float), lambda value: 0 <= value <= 1, "be between 0 and 1")
+        self._limit("top_k", int, lambda value: value >= 1, "be a positive integer")
+        self._require("stop_sequences", list, "a list")
 
-    def _require(self, name: str, kind: Any, holds: Callable[[Any], bool], said: str) -> None:
+    def _limit(self, name: str, kind: Any, holds: Callable[[Any], bool], said: str) -> None:
         value = self.get(name)
         if value is not None and not (isinstance(value, kind) and holds(value)):
             raise self._refuse(f"{name} must {said}, got {value}")
