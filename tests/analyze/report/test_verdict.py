@@ -479,6 +479,22 @@ def test_threads_of_a_process_elsewhere_that_wait_for_the_interpreter_are_found_
     assert report(tmp_path, [*events, *waits]).verdict.kind == kind
 
 
+@pytest.mark.parametrize(("used", "kind"), [(1.0, "interpreter_lock"), (3.0, "none")])
+def test_threads_that_run_now_and_then_are_judged_by_the_cores_that_they_use_meanwhile(
+    tmp_path: Path, used: float, kind: str
+) -> None:
+    """Four threads of a worker of Dask that run for two seconds at the beginning and at the end."""
+    events = worker("tcp://1")
+    for n in range(4):
+        events += task(f"t{n}", "tcp://1", 0, 2) + task(f"u{n}", "tcp://1", 8, 10, when=8.0)
+    cores = [used if n in {1, 2, 9, 10} else 0.0 for n in range(11)]
+    events += samples("worker", worker=["tcp://1"] * 11, cpu_cores=cores)
+    waits = [0.01 if busy else None for busy in cores]
+    events += samples("worker", worker=["tcp://1"] * 11, interpreter_wait_s=waits)
+    found = {one.kind for one in report(tmp_path, events).findings}
+    assert found & {"interpreter_lock"} == {kind} - {"none"}
+
+
 def test_each_of_several_hosts_has_cores_for_its_own_threads(tmp_path: Path) -> None:
     """A worker on each of four hosts, whose four threads use one of the four cores there."""
     events: list[Event] = []

@@ -329,15 +329,21 @@ WITH processes AS (
         AND span_id NOT IN (SELECT parent_id FROM span_intervals WHERE parent_id IS NOT NULL)
 ), ordered AS (
     SELECT *, max(until) OVER (PARTITION BY host, pid ORDER BY since, until
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached FROM found
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached,
+        max(until) OVER (PARTITION BY host, pid ORDER BY since) AS reaches FROM found
 ), ran AS (
-    SELECT host, pid, min(since) AS since, max(until) AS until, sum(until - since) AS ran,
+    SELECT host, pid, sum(until - since) AS ran,
         sum(greatest(0, until - greatest(since, coalesce(reached, since)))) AS wall
     FROM ordered GROUP BY host, pid
+), sampled AS ( -- what a sample tells is of the time up to it
+    SELECT *, coalesce(interval_s, 1) AS weight,
+        at_ns("timestamp") - in_ns(coalesce(interval_s, 0)) // 2 AS middle FROM samples_of_run
 ), during AS (
-    SELECT samples_of_run.*, ran.* EXCLUDE (host, pid), coalesce(interval_s, 1) AS weight
-    FROM samples_of_run JOIN ran USING (host, pid)
-    WHERE at_ns("timestamp") > since AND at_ns("timestamp") < until + in_ns(coalesce(interval_s, 0))
+    SELECT sampled.*, ran.ran, ran.wall
+    FROM sampled ASOF JOIN ordered
+        ON sampled.host = ordered.host AND sampled.pid = ordered.pid AND middle >= since
+    JOIN ran ON ran.host = sampled.host AND ran.pid = sampled.pid
+    WHERE middle < reaches
 )
 SELECT host, any_value(ran), any_value(wall),
     nullif(epoch(max("timestamp")) - epoch(min("timestamp")), 0) AS elapsed_s,
