@@ -159,7 +159,8 @@ class _Work:
             key = f"{name} {argument}"
             if key not in self._sets:
                 one = re._parser.SubPattern(self._state, [(kind, argument)])  # type: ignore[attr-defined]
-                tried = [re._compiler.compile(one, flags) for flags in self._flags]  # type: ignore[attr-defined]
+                make = re._compiler.compile  # type: ignore[attr-defined]
+                tried = [make(one, flags) for flags in self._flags]
                 self._sets[key] = frozenset(
                     found for found in self._alphabet if any(each.match(chr(found)) for each in tried)
                 )

@@ -86,8 +86,8 @@ def durations(tables: RunTables) -> list[DurationSpread]:
         ChartLimits.max_bins,
         zero=any(row[5] for row in rows),
     )
-    bins = f"SELECT rank, {bin_of('s', found)} AS bin, count(*) FROM times GROUP BY ALL"  # noqa: S608 - numbers
-    counted = by_two_keys(tables.rows(bins))
+    binned = f"SELECT rank, {bin_of('s', found)} AS bin, count(*) FROM times GROUP BY ALL"  # noqa: S608
+    counted = by_two_keys(tables.rows(binned))
     fields = ("least_s", "p25_s", "median_s", "p75_s", "p95_s", "most_s")
     spreads = []
     for rank, count, total, quantiles, *_ in rows:
