@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.current
 PYTEST = $(BIN)/python -m pytest
+# Programs that tests start import compiled modules, as they do where Flightlog is installed.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test unit explore test-system lint types bench docs screenshots format clean
 .DEFAULT_GOAL := test

@@ -11,6 +11,7 @@ has been taken is not taken again; after `--minutes` no further program is begun
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,7 @@ def execute(name: str, strength: str, folder: Path, *options: str) -> Run:
     number = {"weak": program.weak, "absent": 0.0}.get(strength, 1.0)
     done = subprocess.run(
         [sys.executable, "-m", "bench.verdict_programs", name, str(number), str(folder), *options],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},  # compiled modules, as where it is installed
         check=False,
         stdout=subprocess.DEVNULL,
     )

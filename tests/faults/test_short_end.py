@@ -353,6 +353,16 @@ def test_the_switch_interval_is_put_back_unless_the_program_has_set_another():
         with quick_handovers(), quick_handovers():
             assert sys.getswitchinterval() < before
         assert sys.getswitchinterval() == before
+        first, second = (
+            quick_handovers(),
+            quick_handovers(),
+        )  # as two threads may be inside, one after the other
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert sys.getswitchinterval() < before
+        second.__exit__(None, None, None)
+        assert sys.getswitchinterval() == before
         with quick_handovers():
             sys.setswitchinterval(0.002)
         assert sys.getswitchinterval() == 0.002

@@ -584,6 +584,9 @@ class FindingLimits:
     """A thread that waits this many seconds for the interpreter has others that compute in Python beside
     it."""
 
+    min_contended_share: Final = 1 / 3
+    """The part of the time in which a thread was seen to wait that long: one that asks while another lets go
+    of the interpreter gets it at once."""
     min_cores_in_turns: Final = 0.7
     """Cores that threads use, or wait for, from which on they are busy with the interpreter."""
     max_cores_in_turns: Final = 1.4

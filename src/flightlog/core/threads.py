@@ -36,8 +36,8 @@ SWITCH_S = 1e-4
 whenever a system call gave it away; much shorter ones are spent on switching."""
 _LOWERED_S = 1e-6 * int(1e6 * SWITCH_S)
 """The same as Python tells it, in whole microseconds."""
-_switching: list[tuple[float, float]] = []
-"""The switch interval as it was, and as it is while runs end."""
+_switching: list[_Lowered] = []
+"""Who needs it lowered now: runs that begin or end, and first samples."""
 _HARDLY_S = 0.02
 
 
@@ -63,6 +63,7 @@ else:
     _real = original("_thread")
     Lock, RLock, get_ident, local = _real.allocate_lock, _real.RLock, _real.get_ident, _real._local
 _start_new_thread: Callable[[Callable[[], None], tuple[()]], int] = original("_thread").start_new_thread
+_leaving = RLock()
 
 
 def is_patched() -> bool:
@@ -313,33 +314,45 @@ class Thread:
             self._running.release()
 
 
+class _Lowered:
+    """The switch interval as it was, and as it is for somebody."""
+
+    def __init__(self, before: float) -> None:
+        self.before, self.lowered = before, min(before, _LOWERED_S)
+
+
 @contextmanager
 def quick_handovers() -> Iterator[None]:
-    """Threads get the interpreter back soon, inside; afterwards as before, unless somebody else has set it
-    meanwhile.
+    """Threads get the interpreter back soon, inside; after the last of those who are inside at once it is as
+    before the first, unless somebody else has set it meanwhile.
     """
-    before = sys.getswitchinterval()
-    mine = (before, min(before, _LOWERED_S))
+    mine = _Lowered(sys.getswitchinterval())
     _switching.append(mine)  # for as long as it is lowered: other threads may fork at any moment
     try:
-        if before > SWITCH_S:
+        if mine.before > SWITCH_S:
             sys.setswitchinterval(SWITCH_S)
         yield
     finally:
-        if mine in _switching:  # a child that was forked inside has put it back already
-            _put_back(mine)
-            _switching.remove(mine)
+        with _leaving:
+            if mine in _switching:  # a child that was forked inside has put it back already
+                others = [one for one in _switching if one is not mine]
+                if others:
+                    others[0].before = max(others[0].before, mine.before)
+                else:
+                    _put_back(mine.before, mine.lowered)
+                _switching.remove(mine)
 
 
-def _put_back(mine: tuple[float, float]) -> None:
-    before, lowered = mine
+def _put_back(before: float, lowered: float) -> None:
     if sys.getswitchinterval() == lowered != before:
         sys.setswitchinterval(before + 0.5e-6)  # it cuts off what is less than a microsecond
 
 
 def _after_fork() -> None:
+    global _leaving
+    _leaving = RLock()  # a thread that is not in the child may have held it
     if _switching:
-        _put_back((_switching[0][0], _switching[-1][1]))
+        _put_back(max(one.before for one in _switching), _switching[-1].lowered)
         _switching.clear()
 
 

@@ -289,7 +289,7 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
         _CONTENDED, {"least": FindingLimits.contended_interpreter_wait_s}
     ).fetchone()
     blocked = seconds(int(locked))
-    if probed is None or probed[0] < 0.5 or not matters(facts, blocked):
+    if probed is None or probed[0] < FindingLimits.min_contended_share or not matters(facts, blocked):
         return
     median = probed[1]
     cores, at_once = cpu / wall, ran / wall
@@ -350,10 +350,10 @@ SELECT host, any_value(ran), any_value(wall),
     coalesce(sum(cpu_cores * weight) / sum(weight) FILTER (cpu_cores IS NOT NULL),
         (max(cpu_s) - min(cpu_s)) / elapsed_s) AS cores,
     coalesce((max(cpu_wait_s) - min(cpu_wait_s)) / elapsed_s, 0) AS queued,
-    median(interpreter_wait_s)
+    sum(interpreter_wait_s * weight) / sum(weight) FILTER (interpreter_wait_s IS NOT NULL) AS waited_s
 FROM during GROUP BY host, pid
-HAVING coalesce(sum(weight) FILTER (interpreter_wait_s >= $least), 0)
-    >= 0.5 * sum(weight) FILTER (interpreter_wait_s IS NOT NULL)
+HAVING waited_s >= $least AND sum(weight) FILTER (interpreter_wait_s >= $least)
+    >= $part * sum(weight) FILTER (interpreter_wait_s IS NOT NULL)
 """
 """Processes in which tasks, or spans, ran while a thread waited for the interpreter: their time, the time in
 which any of them ran, and while they did the cores in use, and those that the process waited for."""
@@ -366,7 +366,12 @@ def _lock_by_samples(facts: FindingFacts) -> Iterable[Finding]:
     process = facts.summary.resources.process
     spans = not facts.summary.tasks.submitted and process is not None and process.trees == 1
     rows = facts.tables.execute(
-        _IN_TURNS, {"spans": spans, "least": FindingLimits.contended_interpreter_wait_s}
+        _IN_TURNS,
+        {
+            "spans": spans,
+            "least": FindingLimits.contended_interpreter_wait_s,
+            "part": FindingLimits.min_contended_share,
+        },
     ).fetchall()
     found = [
         _Turns(host, ran / wall, cores, cores + queued, seconds(int(ran)), seconds(int(wall)), waited_s)
