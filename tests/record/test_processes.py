@@ -7,13 +7,20 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from builders.runs import finished
 
 import flightlog
+from flightlog.analyze.verify import verify
 from flightlog.events import SpanEvent
+from flightlog.store.completing import open_run
 from flightlog.store.run import Run
 
 
@@ -62,6 +69,85 @@ def test_a_process_pools_work_is_inside_the_span_that_handed_it_over(recorded, m
     assert os.getpid() not in pids
     parents = {e.tags["number"]: e.parent_id for e in finished(Run(run.path)) if e.name == "child"}
     assert parents == {1: first.span_id, 2: second.span_id, 3: second.span_id}
+
+
+def step(part: int, number: int) -> int:
+    with flightlog.span("step", part=part, number=number):
+        return number
+
+
+def parts_of(path: Path) -> list[tuple[int, int]]:
+    return sorted((e.tags["part"], e.tags["number"]) for e in finished(Run(path)) if e.name == "step")
+
+
+@contextmanager
+def process_executor(method: str) -> Iterator[Callable[[Sequence[tuple[int, int]]], Any]]:
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
+        list(pool.map(os.path.basename, "abcd"))  # its workers are there now
+        yield lambda calls: list(pool.map(step, *zip(*calls, strict=True)))
+
+
+@contextmanager
+def process_pool(method: str, use: str) -> Iterator[Callable[[Sequence[tuple[int, int]]], Any]]:
+    def each(pool: Any, calls: Sequence[tuple[int, int]]) -> list[int]:
+        return [one.get() for one in [pool.apply_async(func=step, args=call) for call in calls]]
+
+    ways: dict[str, Callable[[Any, Sequence[tuple[int, int]]], Any]] = {
+        "starmap": lambda pool, calls: pool.starmap(step, calls),
+        "apply_async": each,
+        "imap": lambda pool, calls: list(pool.imap(_step_of, calls, chunksize=3)),
+        "imap_unordered": lambda pool, calls: list(pool.imap_unordered(_step_of, calls)),
+    }
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        yield lambda calls: ways[use](pool, calls)
+        pool.close()
+        pool.join()
+
+
+@contextmanager
+def joblib_workers() -> Iterator[Callable[[Sequence[tuple[int, int]]], Any]]:
+    from joblib import Parallel, delayed
+    from joblib.externals.loky import get_reusable_executor
+
+    try:
+        yield lambda calls: Parallel(n_jobs=2)(delayed(step)(*call) for call in calls)
+    finally:
+        get_reusable_executor().shutdown(wait=True)
+
+
+def _step_of(call: tuple[int, int]) -> int:
+    return step(*call)
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param(joblib_workers, id="joblib"),
+        pytest.param(partial(process_executor, "fork"), id="executor-fork"),
+        pytest.param(partial(process_executor, "spawn"), id="executor-spawn"),
+        *(
+            pytest.param(partial(process_pool, "fork", use), id=f"pool-{use}")
+            for use in ("starmap", "apply_async", "imap", "imap_unordered")
+        ),
+        pytest.param(partial(process_pool, "spawn", "starmap"), id="pool-spawn"),
+    ],
+)
+def test_workers_that_are_older_than_a_run_or_serve_several_record_into_the_one_their_work_is_from(
+    recorded, workers
+):
+    """What they do between two runs, and after the last one, is in none."""
+    places = []
+    with workers() as do:
+        for part in (1, 2):
+            with recorded() as run, flightlog.span("fit") as fit:
+                do([(part, number) for number in range(20)])
+            places.append((run.path, fit.span_id))
+            do([(0, number) for number in range(20)])
+    for part, (path, fit_id) in zip((1, 2), places, strict=True):
+        run = open_run(path)
+        assert parts_of(path) == [(part, number) for number in range(20)]
+        assert {e.parent_id for e in finished(run) if e.name == "step"} == {fit_id}
+        assert verify(run).ok
 
 
 def test_fork_in_the_middle_of_a_span_ends_it_once_in_the_parent_alone(recorded):

@@ -1,10 +1,14 @@
 """The place in a run: which runs this process records, where a thread stands in them, and how that travels.
 
 A carrier is a place as a small mapping of strings. While a run is recorded the place follows work into
-threads, greenlets, executors and processes by itself. Four entry points of the standard library are wrapped
-when the first run starts: starting a thread, handing work to an executor, starting a multiprocessing process
-and starting a subprocess. Each does exactly what it did, and outside a run nothing else. Only the place in
-the run travels, never the user's own context variables.
+threads, greenlets, executors, pools and processes by itself. Five entry points of the standard library are
+wrapped when the first run starts: starting a thread, handing work to an executor or to a pool, starting a
+multiprocessing process and starting a subprocess. Each does exactly what it did, and outside a run nothing
+else. Only the place in the run travels, never the user's own context variables.
+
+Workers of an executor or a pool may be older than the run, or serve several: joblib keeps those of loky. So
+each piece of work says where it belongs; once a worker was used in a run, work from outside of any run says
+that it belongs nowhere.
 
 gevent tells of each greenlet that is spawned; of eventlet the two places where it makes greenlets are
 wrapped. Neither is imported here.
@@ -41,6 +45,10 @@ log = logging.getLogger("flightlog")
 _runs: list[LiveRun] = []
 _lock = threads.RLock()
 _inherited = "_flightlog_parent"
+_served = "_flightlog_served"
+"""On an executor or a pool of processes that was used in a run: where its latest work came from."""
+_NOWHERE = Span("", {})
+"""What a thread inherits that belongs to no run."""
 
 _ended: set[str] = set()
 _told_unattributed = False
@@ -59,7 +67,13 @@ _Changed = tuple[Any, dict[str, Any]] | None
 _ENTRANCES = (
     ("threading", "Thread", "start", "_start_thread"),
     ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", "_submit"),
-    ("concurrent.futures.process", "ProcessPoolExecutor", "submit", "_submit"),
+    ("concurrent.futures.process", "ProcessPoolExecutor", "submit", "_submit_to_process"),
+    ("loky.process_executor", "ProcessPoolExecutor", "submit", "_submit_to_process"),
+    ("joblib.externals.loky.process_executor", "ProcessPoolExecutor", "submit", "_submit_to_process"),
+    *(
+        ("multiprocessing.pool", "Pool", method, "_submit_to_process")
+        for method in ("apply_async", "_map_async", "imap", "imap_unordered")
+    ),
     ("multiprocessing.process", "BaseProcess", "start", "_start_process"),
     ("subprocess", "Popen", "__init__", "_open_process"),
     ("eventlet.greenthread", "GreenThread", "__init__", "_make_green_thread"),
@@ -215,6 +229,20 @@ def attached(context: Mapping[str, str] | None) -> Iterator[None]:
         current.set(before)
 
 
+@contextmanager
+def _outside_of_runs() -> Iterator[None]:
+    """Record nothing of what happens inside, though this process may record a run."""
+    thread, before = threading.current_thread(), current.get()
+    started_in = getattr(thread, _inherited, None)
+    current.set(None)
+    setattr(thread, _inherited, _NOWHERE)
+    try:
+        yield
+    finally:
+        setattr(thread, _inherited, started_in)
+        current.set(before)
+
+
 def attach(context: Mapping[str, str]) -> None:
     """Attach this context for good: what a new process does first."""
     place = _place(context)
@@ -266,7 +294,7 @@ def _wrap(key: str, owner: Any, method: str, prepare: Callable[..., _Changed]) -
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if active_runs():
+        if active_runs() or prepare is _submit_to_process:
             try:
                 args, kwargs = prepare(args, kwargs) or (args, kwargs)
             except BaseException as error:
@@ -326,15 +354,35 @@ def _call_inside(here: Span, function: Callable[..., Any], /, *args: Any, **kwar
 
 def _submit(args: Any, kwargs: dict[str, Any]) -> _Changed:
     place = {} if getattr(args[0], CARRIES_CONTEXT, False) else carrier()
-    if not place:
-        return None
-    executor, function, *rest = args
-    return (executor, Attached(place, function), *rest), kwargs
+    return _with_place(place, args, kwargs) if place else None
+
+
+def _submit_to_process(args: Any, kwargs: dict[str, Any]) -> _Changed:
+    """Send the place along with the function that another process is to call.
+
+    A thread of the executor's own, in which callbacks submit more, goes on with what came before. Outside of
+    any run nothing is sent, but to workers that recorded one: that it belongs nowhere.
+    """
+    pool = args[0]
+    before = getattr(pool, _served, None)
+    place = carrier() if active_runs() and not getattr(pool, CARRIES_CONTEXT, False) else {}
+    if threading.current_thread() is getattr(pool, "_executor_manager_thread", None) and before is not None:
+        place = before if any(str(run.path) == before[RUN] for run in active_runs()) else place
+    if place:
+        setattr(pool, _served, place)
+    return _with_place(place, args, kwargs) if place or before is not None else None
+
+
+def _with_place(place: dict[str, str], args: Any, kwargs: dict[str, Any]) -> _Changed:
+    pool, *rest = args
+    if not rest:  # `apply_async(func=…)`
+        return args, {**kwargs, "func": Attached(place, kwargs["func"])}
+    return (pool, Attached(place, rest[0]), *rest[1:]), kwargs
 
 
 class Attached:
-    """A callable that runs where it was handed over: the place travels with it, in this process or
-    another.
+    """A callable that runs where it was handed over: the place travels with it, in this process or another.
+    Without a place it belongs to no run.
     """
 
     def __init__(self, place: dict[str, str], function: Callable[..., Any]) -> None:
@@ -342,7 +390,7 @@ class Attached:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, attached."""
-        with attached(self.place):
+        with attached(self.place) if self.place else _outside_of_runs():
             return self.function(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
