@@ -6,14 +6,17 @@ import asyncio
 import json
 import logging
 import os
+import re
 import subprocess
 import time
 
 import pytest
 import work_for_sessions as work
+from builders.runs import at, make_run
 from sessions import HEAD, PROCESSES, THREADS, counts, events_of, run_of, session_in, summary_of
 
 import flightlog
+from flightlog.analyze.report.report import report_on
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.events import (
     ArtifactRecorded,
@@ -30,6 +33,9 @@ from flightlog.events import (
     WorkerRemoved,
 )
 from flightlog.session.session import Session
+from flightlog.store import layout
+from flightlog.store.completing import complete_ended
+from flightlog.store.earlier_runs import EarlierRuns
 from flightlog.store.run import Run
 
 
@@ -175,6 +181,56 @@ def test_failed_tasks_are_shown_when_the_session_closes_and_the_run_is_completed
         "2 of 3 tasks failed:",
     ]
     assert (run_of(session).info.status, run_of(session).info.tasks_failed) == ("completed", 2)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_session_that_took_longer_than_those_before_says_so_and_why(tmp_path, caplog, complete):
+    for number in range(10):
+        events = []
+        for task in range(4):
+            begin, lasts = task / 1000, 0.0005 + number / 1e5
+            ids = {"task": "wait", "task_id": f"t{task}"}
+            events += [
+                TaskSubmitted(timestamp=at(begin), args={}, **ids),
+                TaskCompleted(timestamp=at(begin + lasts), duration_s=lasts, worker="w1", args={}, **ids),
+            ]
+        took = 0.005 + number / 1e5
+        path = make_run(
+            tmp_path / "runs",
+            events,
+            project="trial",
+            token=f"{number:08x}",
+            target="local",
+            provider="local",
+            duration_s=took,
+            end_time=at(took),
+            tasks_submitted=4,
+            tasks_completed=4,
+            to_complete=True,
+        )
+        if complete:
+            complete_ended(path)
+        assert (path / layout.SUMMARY).exists() is complete
+    with session_in(tmp_path) as session, caplog.at_level(logging.WARNING, "flightlog"):
+        session.client.gather(session.client.map(work.wait, [0.1] * 4))
+        session.close()
+    [said] = caplog.messages
+    run = run_of(session)
+    past = report_on(run, details=False, history=EarlierRuns(run)).verdict.past
+    assert past is not None
+    assert said == f"This run was {past.sentence}"
+    assert re.match(
+        r"This run was \d+\.\d times slower than 10 earlier runs with the same tasks \(95 % CI ", said
+    )
+    assert "because wait took " in said
+
+
+def test_a_session_of_another_kind_or_as_long_as_those_before_says_nothing(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "flightlog"):
+        for count in (1, 1, 1, 1, 1, 1, 9):
+            with session_in(tmp_path, where=THREADS) as session:
+                session.client.gather(session.client.map(work.add, range(count)))
+    assert caplog.messages == []
 
 
 def test_a_session_without_a_block_is_started_and_closed_by_hand(tmp_path):

@@ -34,6 +34,10 @@ def flaky(folder: str, until: int) -> int:
     return attempt
 
 
+def wait(seconds: float) -> None:
+    time.sleep(seconds)
+
+
 def wait_for(path: str) -> str:
     """Runs until the file is there."""
     while not Path(path).exists():

@@ -41,6 +41,7 @@ from flightlog.session.task_options import TaskDefaults
 from flightlog.session.tracking import Counts, Tracker
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes, write_document
+from flightlog.store.run import Run
 
 if TYPE_CHECKING:
     from flightlog.analyze.predict.eta import Eta
@@ -312,6 +313,20 @@ class Session(Displayed, RunAccess):
                 self.telemetry.emit(estimate)
         trace = error.__traceback__ if error is not None else None
         self._recording.__exit__(type(error) if error is not None else None, error, trace)
+        if error is None and not isinstance(self.telemetry, NoopRun):
+            self._tell_slowdown()
+
+    def _tell_slowdown(self) -> None:
+        """Say what the report will say first: that the run took longer than those before it, and why."""
+        from flightlog.analyze.report.past import slowdown_at_end
+
+        try:
+            slower = slowdown_at_end(Run(self.path))
+        except Exception:
+            log.debug("the run could not be compared with those before it", exc_info=True)
+            return
+        if slower is not None:
+            log.warning("This run was %s", slower.sentence)
 
     def _is_elsewhere(self) -> bool:
         """Whether this is a forked child: engine, tasks and run are its parent's, and none of its

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.core.errors import RunNotFound
+from flightlog.core.errors import FlightlogError, RunNotFound
 from flightlog.core.stats import Distribution
 from flightlog.core.text import base_name
 from flightlog.store import layout
-from flightlog.store.catalogue import PastRun, RunEntry, past_runs, project_of
+from flightlog.store.catalogue import PastRun, RunEntry, past_runs, project_of, size_of
 from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.runs_folder import place
@@ -61,8 +61,8 @@ def select_runs(
     """The runs of a project, or of the latest run's where it is None, on a target where one is named.
 
     With `before`, the runs that completed before that one began, by their names: no other run is looked at.
-    With `headlines`, each run has what its summary says. Nothing is selected where there is nothing; never
-    raises for what stands in the folder.
+    With `headlines`, each run has what its summary says, or what is counted of a small one that ended and
+    was not completed. Nothing is selected where there is nothing; never raises for what stands in the folder.
     """
     projects: list[str] = []
     problems: list[str] = []
@@ -89,6 +89,7 @@ def select_runs(
         completed=before is not None,
         choose=choose,
         headlines=headlines,
+        count=_count_small,
         observer=observer,
     )
     if target is not None:
@@ -156,6 +157,19 @@ def _each_id_once(runs: list[RunEntry], problems: list[str]) -> list[RunEntry]:
     return list(once.values())
 
 
+def _count_small(path: Path) -> Headline | None:
+    """The headline of a run that nobody has completed yet, as in temporary folders; None of a large one."""
+    from flightlog.store.headline import headline_of
+    from flightlog.store.run import Run
+
+    if size_of(path) > StoreLimits.max_counted_earlier_run_bytes:
+        return None
+    try:
+        return headline_of(Run(path))
+    except (FlightlogError, OSError):  # it is gone, or damaged
+        return None
+
+
 class EarlierRun(NamedTuple):
     """A completed run, by its documents."""
 
@@ -167,8 +181,9 @@ class EarlierRuns(Mapping[str, Distribution]):
     """Durations of completed tasks in earlier runs of a run's project, in its own folder, by name: `sim` has
     those of `sim[3]`, which is asked for as such, too.
 
-    Nothing is read before somebody asks; then summaries alone, through the index of the folder. Runs without
-    a summary count for nothing, as do those whose name tells neither project nor start. Of several runs
+    Nothing is read before somebody asks; then summaries alone, through the index of the folder, and the
+    lines of small runs that have none. Other runs without a summary count for nothing, as do those whose name
+    tells neither project nor start. Of several runs
     `count` is the sum, `p50` the median of the runs' medians, and `p95` and `max` are the largest: what is
     far beyond these was usual in none of them. Other figures are unknown.
     """
@@ -179,10 +194,18 @@ class EarlierRuns(Mapping[str, Distribution]):
     @cached_property
     def runs(self) -> list[EarlierRun]:
         """The completed runs before this one, the newest first."""
+        return self._completed(headlines=True)
+
+    def wall_times(self) -> list[float]:
+        """How long they took, from their `run.json` alone."""
+        return [run.info.duration_s or 0.0 for run in self._completed(headlines=False)]
+
+    def _completed(self, *, headlines: bool) -> list[EarlierRun]:
         home = self._run.home
         if not layout.is_run_id(home.name):
             return []
-        found = select_runs(home.parent, project=self._run.info.project, before=self._run, headlines=True)
+        project = self._run.info.project
+        found = select_runs(home.parent, project=project, before=self._run, headlines=headlines)
         return [EarlierRun(run.info, run.headline) for run in found.runs if run.info is not None]
 
     @cached_property

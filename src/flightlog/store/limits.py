@@ -69,6 +69,9 @@ class StoreLimits:
     # Completing, headlines and the index of a runs folder
     max_completed_summary_bytes: Final = 16 << 20
     """A larger run is completed without its headline numbers, which readers count when they need them."""
+    max_counted_earlier_run_bytes: Final = 1 << 20
+    """Of an earlier run up to this size that was not completed the headline numbers are counted when asked
+    for."""
     completion_wait_s: Final = 10.0
     """How long a reader waits for another process that completes the same run."""
     max_headline_names: Final = 1000

@@ -13,13 +13,16 @@ from flightlog.analyze.limits import ReportLimits
 from flightlog.core.stats import student_quantile
 from flightlog.core.text import cut, plural
 from flightlog.core.units import format_duration
+from flightlog.store.earlier_runs import EarlierRun, EarlierRuns
+from flightlog.store.headline import CacheHeadline, Headline, NameHeadline, headline_of
+from flightlog.store.layout import RunInfo
+from flightlog.store.limits import StoreLimits
+from flightlog.store.run import Run
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.cache import CacheSummary
-    from flightlog.analyze.report.summary import Summary
+    from flightlog.analyze.report.summary import RunFacts, Summary
     from flightlog.analyze.report.tasks import TaskName
-    from flightlog.store.earlier_runs import EarlierRun
-    from flightlog.store.headline import CacheHeadline, NameHeadline
 
 
 class SlowerThanBefore(Struct, frozen=True, kw_only=True):
@@ -39,14 +42,28 @@ class SlowerThanBefore(Struct, frozen=True, kw_only=True):
     """The task name that took longer, where that is the reason."""
 
 
-def slower_than_before(summary: Summary, earlier: Sequence[EarlierRun]) -> SlowerThanBefore | None:
+def slowdown_at_end(run: Run) -> SlowerThanBefore | None:
+    """The same as `slower_than_before` of a run that has just ended, in the program that it recorded: cheap
+    where it was about as fast as others, and unknown of very large runs.
+    """
+    wall_s, earlier = run.info.duration_s or 0.0, EarlierRuns(run)
+    if not any(0 < ReportLimits.min_slowdown * other_s <= wall_s for other_s in earlier.wall_times()):
+        return None
+    if run.size_bytes() > StoreLimits.max_completed_summary_bytes:
+        return None
+    return slower_than_before(run.info, headline_of(run), earlier.runs)
+
+
+def slower_than_before(
+    run: RunFacts | RunInfo, counted: Summary | Headline, earlier: Sequence[EarlierRun]
+) -> SlowerThanBefore | None:
     """How much longer a completed run took than those before; None where it did not, or not by more than they
     vary, or where too little is known. `earlier` are completed runs, the newest first.
     """
-    wall_s = summary.run.duration_s or 0.0
-    if summary.run.status != "completed" or wall_s <= 0:
+    wall_s = run.duration_s or 0.0
+    if run.status != "completed" or wall_s <= 0:
         return None
-    same = [one for one in earlier if (one.info.duration_s or 0.0) > 0 and _is_comparable(summary, one)]
+    same = [one for one in earlier if (one.info.duration_s or 0.0) > 0 and _is_comparable(run, counted, one)]
     before = _usual(same[: ReportLimits.max_earlier_runs + ReportLimits.max_slow_earlier_runs])
     if not _is_slow(wall_s, before):
         return None
@@ -54,12 +71,12 @@ def slower_than_before(summary: Summary, earlier: Sequence[EarlierRun]) -> Slowe
     reach = student_quantile(0.975, len(before) - 1) * spread
     ratio, low, high = (math.exp(difference + by) for by in (0.0, -reach, reach))
     usual_s = wall_s / ratio
-    reason, task = _reason(summary, wall_s, before, usual_s)
+    reason, task = _reason(counted, wall_s, before, usual_s)
     return SlowerThanBefore(
         sentence=f"{ratio:.1f} times slower than {len(before)} earlier runs "
-        f"{'with the same tasks' if summary.tasks.by_name else 'of the same command'} (95 % CI {low:.1f} to "
+        f"{'with the same tasks' if counted.tasks.by_name else 'of the same command'} (95 % CI {low:.1f} to "
         f"{high:.1f}; {format_duration(wall_s)}, usually {format_duration(usual_s)}){reason}"
-        f"{_elsewhere(summary, before)}.",
+        f"{_elsewhere(run, before)}.",
         ratio=ratio,
         low=low,
         high=high,
@@ -98,11 +115,11 @@ def _difference(wall_s: float, before: Sequence[EarlierRun]) -> tuple[float, flo
     return math.log(wall_s) - fmean(logs), stdev(logs) * math.sqrt(1 + 1 / len(logs))
 
 
-def _is_comparable(summary: Summary, earlier: EarlierRun) -> bool:
+def _is_comparable(run: RunFacts | RunInfo, counted: Summary | Headline, earlier: EarlierRun) -> bool:
     """Whether a run had the same tasks on the same target, about as many of each name, of which as many
     completed and were answered from a cache; without tasks, whether its command line was the same.
     """
-    run, names, info = summary.run, summary.tasks.by_name, earlier.info
+    names, info = counted.tasks.by_name, earlier.info
     if info.target != run.target:
         return False
     if not names:
@@ -117,7 +134,7 @@ def _is_comparable(summary: Summary, earlier: EarlierRun) -> bool:
             and _about_equal(before[name].completed, task.completed)
             for name, task in names.items()
         )
-        and abs(_hits(headline.cache) - _hits(summary.cache)) <= ReportLimits.max_difference_of_work
+        and abs(_hits(headline.cache) - _hits(counted.cache)) <= ReportLimits.max_difference_of_work
     )
 
 
@@ -134,22 +151,22 @@ def _hits(cache: CacheHeadline | CacheSummary) -> float:
     return (cache.hits or 0) / cache.lookups if cache.lookups else 0.0
 
 
-def _elsewhere(summary: Summary, before: Sequence[EarlierRun]) -> str:
+def _elsewhere(run: RunFacts | RunInfo, before: Sequence[EarlierRun]) -> str:
     """That none of the earlier runs was on this host, or had this command line."""
     hosts = {one.info.host for one in before}
     commands = [one.info.command for one in before]
     others = min(hosts) if len(hosts) == 1 else "other hosts"
-    host = "" if summary.run.host in hosts else f" It ran on {summary.run.host}, and they on {others}"
-    command = " Its command line is another one" if summary.run.command not in commands else ""
+    host = "" if run.host in hosts else f" It ran on {run.host}, and they on {others}"
+    command = " Its command line is another one" if run.command not in commands else ""
     return "".join(f".{one}" for one in (host, command) if one)
 
 
 def _reason(
-    summary: Summary, wall_s: float, before: list[EarlierRun], usual_s: float
+    counted: Summary | Headline, wall_s: float, before: list[EarlierRun], usual_s: float
 ) -> tuple[str, str | None]:
     """Why it was slower, as far as the record tells, and the task name that was."""
     earlier = [one.headline.tasks.by_name for one in before if one.headline is not None]
-    names = summary.tasks.by_name
+    names = counted.tasks.by_name
     now = {name: task.duration_s.total for name, task in names.items()}
     if not earlier or not names or None in now.values():
         return "", None
@@ -158,9 +175,9 @@ def _reason(
     more = {name: (now[name] or 0.0) - usual[name] for name in names}
     slowest = max(more, key=lambda name: more[name])
     busy_s, usually_s = sum(total or 0.0 for total in now.values()), sum(usual.values())
-    again = (summary.tasks.retried or 0) - max(retried)
+    again = (counted.tasks.retried or 0) - max(retried)
     retries = (
-        f"; {plural(summary.tasks.retried, 'attempt')} retried, usually {median(retried):.0f}"
+        f"; {plural(counted.tasks.retried or 0, 'attempt')} retried, usually {median(retried):.0f}"
         if again > 0
         else ""
     )

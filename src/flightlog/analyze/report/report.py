@@ -184,7 +184,7 @@ def _kept_report(kept: Kept, details: bool, history: Mapping[str, Distribution] 
         return None
     if in_flight(report, history) != report.in_flight:
         return None
-    past = slower_than_before(report, history.runs) if isinstance(history, EarlierRuns) else None
+    past = slower_than_before(report.run, report, history.runs) if isinstance(history, EarlierRuns) else None
     verdict = msgspec.structs.replace(report.verdict, past=past)
     return msgspec.structs.replace(report, verdict=verdict, details=report.details if details else None)
 
@@ -241,7 +241,8 @@ def _report(
         missing_tasks=max(0, (run.info.tasks_submitted or 0) - summary.tasks.submitted),
         staffed=staffed(tables, time, window),
     )
-    past = slower_than_before(summary, history.runs) if isinstance(history, EarlierRuns) else None
+    of_others = history.runs if isinstance(history, EarlierRuns) else []
+    past = slower_than_before(summary.run, summary, of_others)
     findings = find(facts)
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
