@@ -22,6 +22,7 @@ from flightlog.events import (
     CostRates,
     Event,
     JobStarted,
+    ResourceRequest,
     ResourceSample,
     WorkerLaunched,
     WorkerReady,
@@ -209,6 +210,21 @@ def test_other_rates_take_the_place_of_the_runs_own_and_keep_its_components(tmp_
     path = make_run(tmp_path, [own, *worker("w1", 0, 1, 10, component="sim")])
     found = cost(path, rates(currency="CHF", source="rates.yaml", per_cpu_hour=360.0))
     assert (found.total, found.currency, found.source) == (2.0, "CHF", "rates.yaml")
+
+
+def test_rates_given_afterwards_are_for_what_components_asked_for_in_a_run_without_rates(
+    tmp_path: Path,
+) -> None:
+    asked = [
+        ResourceRequest(timestamp=at(0), task=None, component="sim", cpus=2.0, memory_bytes=4 * 10**9),
+        ResourceRequest(timestamp=at(0), task=None, component="plot", cpus=1.0, memory_bytes=10**9),
+        ResourceRequest(timestamp=at(0), task="big", component="plot", cpus=64.0, memory_bytes=None),
+    ]
+    crew = [*worker("w1", 0, 1, 10, component="sim"), *worker("w2", 0, 1, 10, component="plot")]
+    path = make_run(tmp_path, [*asked, *crew, *worker("w3", 0, 1, 10)])
+    assert cost(path).total is None
+    found = cost(path, rates(per_cpu_hour=360.0, per_gb_hour=36.0))
+    assert amounts(found) == {"cpus": 5.0, "memory": 0.9}  # a worker of no component is one of the dearest
 
 
 def test_a_run_without_workers_is_paid_as_its_machine_at_rates_given_afterwards(tmp_path: Path) -> None:

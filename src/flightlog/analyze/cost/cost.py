@@ -14,7 +14,7 @@ from flightlog.analyze.report.resources import resource_summary
 from flightlog.analyze.tallies import copied
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
-from flightlog.events import CostEstimate, CostRates, JobEvent, WorkerEvent
+from flightlog.events import CostEstimate, CostRates, JobEvent, ResourceRequest, WorkerEvent
 from flightlog.events.rates import (
     BESIDE,
     BY_THE_HOUR,
@@ -72,6 +72,8 @@ class Used(Struct, frozen=True, kw_only=True):
     components: Mapping[str, str | None] = {}
     given: Mapping[str, Sizes] = {}
     """The component of each worker, and what it was given."""
+    asked: Mapping[str, Sizes] = {}
+    """What each component asked for, as the run recorded it."""
     wall_ns: int | None = None
     """From the run's start to its end, or its last sign of life."""
     ended: bool = True
@@ -136,7 +138,7 @@ def worker_sizes(rates: CostRates, used: Used) -> dict[str, Sizes]:
     """What each worker is charged for; `""` is the machine of a run that has none."""
     if not used.lifetimes:
         return {"": used.machine}
-    components = component_sizes(rates)
+    components = component_sizes(rates) or used.asked
     machine = used.machine if len(used.lifetimes) == 1 else Sizes()  # several share it, nobody knows how
     return {
         name: sizes_of(rates, components, used.components.get(name), used.given.get(name, Sizes()), machine)
@@ -405,6 +407,7 @@ def used_by(
         lifetimes={one["worker"]: one["lived"] for one in workers},
         components={one["worker"]: one["component"] for one in workers},
         given=_given(tables, workers),
+        asked=_asked(tables),
         wall_ns=None if start is None or until is None else max(0, until - start),
         ended=run.info.end_time is not None,
         provider=run.info.provider,
@@ -439,6 +442,20 @@ def _given(tables: RunTables, workers: Sequence[Mapping[str, Any]]) -> dict[str,
     return found
 
 
+def _asked(tables: RunTables) -> dict[str, Sizes]:
+    """What each component asked for: rates that are given afterwards know nothing of components."""
+    rows = tables.records(_REQUESTS) if ResourceRequest.stream in tables.streams else []
+    return {
+        one["component"]: Sizes(cpus=one["cpus"], memory_bytes=one["memory_bytes"], gpus=one["gpus"])
+        for one in rows
+    }
+
+
+_REQUESTS = """
+SELECT component, cpus, memory_bytes, gpus FROM resources
+WHERE event = 'resource_request' AND component IS NOT NULL AND task IS NULL
+ORDER BY "timestamp", writer, seq
+"""
 _JOBS = """
 SELECT worker, cpus, memory_bytes, gpus FROM jobs WHERE event = 'job_started' AND worker IS NOT NULL
 ORDER BY "timestamp", writer, seq
