@@ -296,6 +296,18 @@ def test_a_worker_of_one_task_at_a_time_never_shows_two(tmp_path: Path) -> None:
         ("w1", 1, 2.0),
         ("w2", 2, 3.0),
     ]
+    assert (state.progress.running, [one.running for one in state.names], len(state.doing)) == (3, [3], 3)
+
+
+def test_two_workers_of_one_task_each_run_two_tasks(tmp_path: Path) -> None:
+    """The next ones have begun before the ends of the last ones are read."""
+    workers = ("w1", "w2")
+    ended = [completed(f"{worker}-{n}", n, 1.0, worker) for n in range(1, 6) for worker in workers]
+    running = [started(f"{worker}-{n}", n, worker) for n in (5.1, 6.1) for worker in workers]
+    path = make_run(tmp_path, [*ended, *running], **_RUNNING)
+    state = FollowedRun(path, now=now_at(7)).update()
+    assert (state.progress.running, [one.running for one in state.names]) == (2, [2])
+    assert sorted((one.worker, one.task_id) for one in state.doing) == [("w1", "w1-6.1"), ("w2", "w2-6.1")]
 
 
 def test_a_task_that_begins_once_more_under_its_number_runs_once(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class LiveQuestions:
             "progress": tasks.progress(time.started, over=over),
             "names": tasks.results(),
             "names_all": len(tasks.names),
-            "workers": workers.results(tasks.running, tasks.last, over=over),
+            "workers": workers.results(tasks.running, over=over),
             "workers_all": len(workers.names),
             "hosts": machines.hosts(),
             "devices": machines.devices(),

@@ -4,6 +4,7 @@ ended last, how much is left, and the last minutes as a timeline and as lines.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -22,6 +23,7 @@ from flightlog.analyze.predict.eta import (
 )
 from flightlog.analyze.report.tasks import COUNTS_SQL, PENDING, tasks_in_flight, work_until
 from flightlog.analyze.tallies import grouped, json_object
+from flightlog.core.intervals import peak
 from flightlog.core.stats import QUANTILES, Distribution, distribution_of
 from flightlog.core.text import cut, first_line
 from flightlog.core.time import SECOND, timestamp_of
@@ -170,7 +172,25 @@ class LiveTasks:
     @cached_property
     def running(self) -> list[Row]:
         """The attempts that run, the longest first."""
-        return self._tables.records(_RUNNING) if self.count("running") else []
+        return self._begun[0]
+
+    @cached_property
+    def replaced(self) -> list[Row]:
+        """Attempts without an end whose workers execute one after the other, and have begun another since:
+        the end of the one may be read later than the start of the next.
+        """
+        return self._begun[1]
+
+    @cached_property
+    def _begun(self) -> tuple[list[Row], list[Row]]:
+        rows = self._tables.records(_RUNNING) if self.count("running") else []
+        replaced: list[Row] = []
+        for name, several in grouped((row["worker"], row) for row in rows).items():
+            if name is not None and len(several) > 1 and not self._over:
+                ended = [(row["began"], row["stopped"]) for row in self.last if row["worker"] == name]
+                replaced += several[:-1] if _one_at_a_time(ended) else []
+        gone = set(map(id, replaced))
+        return [row for row in rows if id(row) not in gone], replaced
 
     def count(self, what: str) -> int:
         """One of the counts, of all names together."""
@@ -183,10 +203,14 @@ class LiveTasks:
 
     def results(self) -> list[LiveTaskName]:
         """The names, the largest first."""
+        replaced = Counter(row["task"] for row in self.replaced)
         return [
             LiveTaskName(
                 name=cut(one.name, LiveLimits.max_name_chars),
-                **{name: one.row[name] for name in TASK_COUNTS},
+                **{
+                    **{name: one.row[name] for name in TASK_COUNTS},
+                    "running": one.row["running"] - replaced[one.name],
+                },
                 mean_s=one.durations.mean,
                 max_s=one.durations.max,
                 p95_s=one.durations.p95,
@@ -201,8 +225,9 @@ class LiveTasks:
         all_known = max(self.count("submitted"), ended + self.count("running"))
         per_s, at_once = (None, 0.0) if over else self._lately(started)
         eta = None if over else self._eta(at_once)
+        counts = {name: self.count(name) for name in TASK_COUNTS}
         return Progress(
-            **{name: self.count(name) for name in TASK_COUNTS},
+            **{**counts, "running": counts["running"] - len(self.replaced)},
             waiting=self.waiting,
             done=ended / all_known if all_known else None,
             per_s=per_s,
@@ -257,7 +282,7 @@ class LiveTasks:
         left = {one.name: one.size - one.ended for one in going}
         since = grouped(
             (row["task"], max(0, until - row["started"]) / SECOND)
-            for row in self.running
+            for row in (*self.running, *self.replaced)
             if row["started"] is not None
         )
         return remaining(left, known, since, at_once or len(self.running), at_least=len(known) < len(left))
@@ -267,8 +292,11 @@ class LiveTasks:
         if not self.count("running"):
             return []
         by_name = {one.name: one.durations for one in self.names}
+        replaced = {(row["task_id"], row["attempt"]) for row in self.replaced}
         found = []
         for one in tasks_in_flight(self._tables, self._until):
+            if (one.task_id, one.attempt) in replaced:
+                continue
             usual, stuck = usual_of(by_name.get(one.task), one.elapsed_s)
             if usual is None:
                 usual, stuck = usual_of(self._history.get(one.task), one.elapsed_s)
@@ -376,6 +404,14 @@ class LiveTasks:
                 )
             )
         return found
+
+
+def _one_at_a_time(ended: Sequence[tuple[int | None, int | None]]) -> bool:
+    """Whether a worker has always executed one attempt after the other, by when the last ones of it began and
+    stopped.
+    """
+    known = [(began, stopped) for began, stopped in ended if began is not None and stopped is not None]
+    return len(known) >= LiveLimits.min_attempts_of_worker and peak(known) <= 1
 
 
 def outcome(row: Row) -> str:

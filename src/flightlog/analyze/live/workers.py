@@ -18,7 +18,6 @@ from flightlog.analyze.limits import LiveLimits
 from flightlog.analyze.live.results import DeviceNow, HostNow, WorkerNow
 from flightlog.analyze.live.tasks import Row
 from flightlog.analyze.tallies import grouped
-from flightlog.core.intervals import peak
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.events import JobStarted, WorkerLaunched, WorkerLost, WorkerRemoved
@@ -98,13 +97,9 @@ class LiveWorkers:
         begun, ended = (_passed([max(0, up[place] - window.start) for up in ups], bounds) for place in (0, 1))
         return [since - until for since, until in zip(begun, ended, strict=True)]
 
-    def results(self, running: Iterable[Row], last: Sequence[Row], *, over: bool) -> list[WorkerNow]:
-        """Busy workers first, then by name; `last` are the attempts that ended last."""
+    def results(self, running: Iterable[Row], *, over: bool) -> list[WorkerNow]:
+        """Busy workers first, then by name."""
         doing = grouped((row["worker"], row) for row in running if row["worker"] is not None)
-        for name, several in doing.items():
-            if len(several) > 1:
-                ended = [(row["began"], row["stopped"]) for row in last if row["worker"] == name]
-                doing[name] = _at_once(several, ended)
         states = {name: self._state(name, name in doing, over=over) for name in self.names}
         listed = sorted(states, key=lambda name: (states[name], name))[: LiveLimits.max_listed_workers]
         samples: dict[str, Any] = {}
@@ -159,16 +154,6 @@ def _passed(moments: Sequence[int], bounds: Sequence[int]) -> list[int]:
             number += 1
         found.append(number * bound - total)
     return found
-
-
-def _at_once(running: list[Row], ended: Sequence[tuple[int | None, int | None]]) -> list[Row]:
-    """Those of a worker's attempts that it executes by now, where it has always executed one after the other:
-    the end of the one may be read later than the start of the next.
-    """
-    known = [(began, stopped) for began, stopped in ended if began is not None and stopped is not None]
-    if len(known) < LiveLimits.min_attempts_of_worker or peak(known) > 1:
-        return running
-    return running[-1:]
 
 
 class LiveCost:
