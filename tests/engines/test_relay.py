@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from builders.runs import finished
 
+from flightlog.analyze.verify import verify
 from flightlog.engines.execute import execute
 from flightlog.engines.relay.chunks import Chunk, ChunkReceiver, pack
 from flightlog.engines.relay.recording import depart, place_here, settle, take_orphans
@@ -263,10 +264,14 @@ def test_a_worker_whose_end_is_not_heard_is_named_and_its_lines_are_folded(tmp_p
         host, pid = os.uname().nodename, worker.process.pid
     assert names(path) == ["heard"]
     assert not (path / "segments").exists()
-    assert Run(path).completeness().notes == (
-        "1 recording processes on hosts that do not see the run were not heard to their end: "
-        f"what they recorded last may be missing. {host} (process {pid})",
+    found = Run(path).completeness()
+    assert found.notes == (
+        "1 recording process on hosts that do not see the run was not heard to the end: "
+        f"what was recorded there last may be missing. {host} (process {pid})",
     )
+    assert found.lost_text == "whether any were lost is unknown"
+    [lines] = [check for check in verify(Run(path)).checks if check.name == "lines"]
+    assert (lines.ok, "none lost" in lines.detail) == (None, False)
 
 
 def test_a_way_home_that_fails_costs_nothing_and_is_caught_up(tmp_path, workers):

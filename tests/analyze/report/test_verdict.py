@@ -212,6 +212,29 @@ def test_the_cause_of_failed_work_is_the_one_that_cost_most(tmp_path: Path) -> N
     assert finding.evidence["cause"] == "WorkerLost: n2 is gone"
 
 
+def test_an_attempt_that_died_with_its_host_is_failed_work_of_that_cause_and_no_slow_task(
+    tmp_path: Path,
+) -> None:
+    """It was retried elsewhere, as Dask does, and has no end of its own; some tasks failed of a bad value."""
+    events = [*worker("w1", until=40), *worker("w2", until=31)]
+    for n in range(10):
+        events += [submitted(f"t{n}"), started(f"t{n}", n, "w1"), completed(f"t{n}", n + 0.9, 0.9, "w1")]
+    for n in range(10, 17):
+        events += [submitted(f"t{n}"), started(f"t{n}", n, "w1"), failed(f"t{n}", n + 0.1, 0.1, "w1")]
+        events.append(failure(f"t{n}", "ValueError", "bad 7"))
+    why = "its worker w2 was lost: Dask: worker-remove-comm-fail"
+    events += [submitted("t99"), started("t99", 1.0, "w2")]
+    events.append(TaskRetried(timestamp=at(31.1), task="sim", task_id="t99", attempt=1, reason=why))
+    events += [started("t99", 31.2, "w1", attempt=2), completed("t99", 32.1, 0.9, "w1", attempt=2)]
+    found = report(tmp_path, events, 40.0)
+    assert found.verdict.kind == "failed_work"
+    assert why in found.verdict.sentence
+    assert "bad 7" not in found.verdict.sentence
+    assert "stragglers" not in {one.kind for one in found.findings}
+    assert max(one.duration_s for one in found.tasks.slowest) == 0.9
+    assert all("30" not in one.sentence for one in found.findings if one.kind != "failed_work")
+
+
 def failure(task_id: str, kind: str, text: str) -> Event:
     return Failure(
         timestamp=at(9),

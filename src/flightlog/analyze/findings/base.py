@@ -267,7 +267,8 @@ WITH idle AS (
     FROM (SELECT * FROM ended WHERE stopped IS NULL) AS ended ASOF JOIN reach ON ended.until > reach.began
 ), last AS ( -- of several that ended at that very moment the longest
     SELECT told.worker, told.ns, attempt_intervals.task, attempt_intervals.task_id, attempt_intervals.attempt,
-        attempt_intervals.args, attempt_intervals.began, attempt_intervals.stopped
+        attempt_intervals.args, attempt_intervals.began, attempt_intervals.stopped,
+        attempt_intervals.state = 'failed' AS failed
     FROM told JOIN attempt_intervals USING (stopped) WHERE attempt_intervals.began < attempt_intervals.stopped
     QUALIFY row_number() OVER (PARTITION BY told.id ORDER BY attempt_intervals.began,
         attempt_intervals.task_id, attempt_intervals.attempt) = 1
@@ -278,7 +279,7 @@ WITH idle AS (
 SELECT last.task, last.task_id, last.attempt, any_value(last.args),
     any_value(last.stopped - last.began) AS lasted,
     any_value(usual.usual),
-    any_value(usual.known), sum(last.ns) AS ns, count(DISTINCT last.worker)
+    any_value(usual.known), sum(last.ns) AS ns, count(DISTINCT last.worker), any_value(last.failed)
 FROM last LEFT JOIN usual USING (task)
 GROUP BY last.task, last.task_id, last.attempt ORDER BY ns DESC, last.task, last.task_id, last.attempt
 """
@@ -302,6 +303,8 @@ class Behind(NamedTuple):
     known: int
     idle_s: float
     workers: int
+    failed: bool
+    """It did not end by completing: however long it took, that says nothing of how long it takes."""
 
     @property
     def is_straggler(self) -> bool:
@@ -328,8 +331,9 @@ def behind(tables: RunTables, shares: Shares | None) -> list[Behind]:
             known=int(known or 0),
             idle_s=seconds(int(ns)),
             workers=int(workers),
+            failed=failed,
         )
-        for task, task_id, attempt, args, lasted, usual, known, ns, workers in tables.execute(
+        for task, task_id, attempt, args, lasted, usual, known, ns, workers, failed in tables.execute(
             _BEHIND
         ).fetchall()
     ]

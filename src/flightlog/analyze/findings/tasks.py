@@ -28,8 +28,10 @@ from flightlog.core.units import format_duration
 
 
 def stragglers(facts: FindingFacts) -> Iterable[Finding]:
-    """Idle time behind tasks of at least twice the median of their name, of which five or more completed."""
-    found = [one for one in facts.behind if one.is_straggler]
+    """Idle time behind tasks of at least twice the median of their name, of which five or more completed. An
+    attempt that failed is failed work, and no slow task.
+    """
+    found = [one for one in facts.behind if one.is_straggler and not one.failed]
     lost = exact_sum(one.idle_s for one in found)
     if not matters(facts, lost):
         return
@@ -200,7 +202,9 @@ def failed_work(facts: FindingFacts) -> Iterable[Finding]:
     if not matters(facts, lost):
         return
     attempts, retried = (sum(row[n] for row in rows) for n in (1, 2))
-    said = _costliest(facts)
+    kind, text = _costliest(facts)
+    said = ": ".join(part for part in (kind, text) if part)
+    because = f", because {'of ' if kind else ''}{said[:100]}" if said else ""
     told = f"{retried:,} of them retried" if retried else ""
     delays = " and to the delays before the next ones" if matters(facts, delayed) else ""
     advice = "shorter delays before retries, or " if delayed > held else ""
@@ -208,7 +212,7 @@ def failed_work(facts: FindingFacts) -> Iterable[Finding]:
         "failed_work",
         lost,
         f"{cost_text(facts, lost)} went to {plural(attempts, 'attempt')} that did not "
-        f"complete{f' ({told})' if told else ''}{delays}{f', because of {said[:100]}' if said else ''}; try "
+        f"complete{f' ({told})' if told else ''}{delays}{because}; try "
         f"{advice}`flightlog report --failures` for the causes.",
         {"attempts": attempts, "retried": retried, "retry_wait_s": delayed, "cause": said or None},
         where=[row[0] for row in rows[:3]],
@@ -230,13 +234,14 @@ def _cancelled(facts: FindingFacts, lost: float, rows: Sequence[tuple[Any, ...]]
     )
 
 
-def _costliest(facts: FindingFacts) -> str:
-    """What most of the time of failed attempts was lost to, which need not be what failed most often."""
+def _costliest(facts: FindingFacts) -> tuple[str | None, str]:
+    """The type of error, and its text, that most of the time of failed attempts was lost to: not always what
+    failed most often. Of attempts that were lost with their worker there is a text alone.
+    """
     row = facts.tables.execute(_COSTLIEST).fetchone()
     kind = row[0] if row is not None else None
     causes = [one for one in facts.summary.failures.by_cause if one.error_type == kind]
-    text = first_line(causes[0].message or "") if causes else ""
-    return ": ".join(part for part in (kind, text) if part)
+    return kind, first_line(causes[0].message or "") if causes else ""
 
 
 def _without_failures(facts: FindingFacts) -> Changes:

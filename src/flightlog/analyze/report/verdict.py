@@ -112,7 +112,8 @@ def verdict_of(
     facts: FindingFacts, findings: Sequence[Finding], past: SlowerThanBefore | None
 ) -> ReportVerdict:
     """The one thing to know of a run."""
-    return replace(_limit(facts, findings), failed=_failed(facts), past=past)
+    failed = _failed(facts)
+    return replace(_limit(facts, findings, failed or ""), failed=failed, past=past)
 
 
 _LAST = """
@@ -152,7 +153,8 @@ def _failed(facts: FindingFacts) -> str | None:
     return None
 
 
-def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
+def _limit(facts: FindingFacts, findings: Sequence[Finding], failed: str) -> ReportVerdict:
+    """What limited the run, where `failed` has said what failed."""
     if facts.missing_tasks and not facts.summary.tasks.submitted:
         return ReportVerdict(
             kind="unknown",
@@ -179,7 +181,7 @@ def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     what = f"{what.removesuffix('.')}."
     if chosen.kind not in WHOLE:
         most = "Probably limited" if chosen.certainty == "likely" else "Limited"
-        what = f"{most} most by {limit_name(chosen)}{_size(facts, chosen)}."
+        what = f"{most} most by {limit_name(chosen)}{_cause(chosen, failed)}{_size(facts, chosen)}."
     return ReportVerdict(
         kind=chosen.kind,
         sentence=what,
@@ -188,6 +190,14 @@ def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
         saves_s=chosen.saves_s,
         certainty=chosen.certainty,
     )
+
+
+def _cause(finding: Finding, failed: str) -> str:
+    """What most of the time of failed work was lost to, unless it was said already: tasks that were retried
+    have not failed, and may have cost more than those that did.
+    """
+    cause = str(finding.evidence.get("cause") or "")[: ReportLimits.max_failure_characters]
+    return f" ({cause})" if finding.kind == "failed_work" and cause and cause not in failed else ""
 
 
 def _size(facts: FindingFacts, finding: Finding) -> str:

@@ -238,9 +238,10 @@ class RunReading:
         )
         if unheard:
             named = ", ".join(f"{info.host} (process {info.pid})" for info in unheard[:3])
+            processes = plural(len(unheard), "recording process", "recording processes")
             yield (
-                f"{len(unheard):,} recording processes on hosts that do not see the run were not heard to "
-                f"their end: what they recorded last may be missing. "
+                f"{processes} on hosts that do not see the run {'was' if len(unheard) == 1 else 'were'} not "
+                "heard to the end: what was recorded there last may be missing. "
                 f"{named}{', …' if len(unheard) > 3 else ''}"
             )
 
