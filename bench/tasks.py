@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import repeat
 from operator import truediv
@@ -87,8 +87,11 @@ def with_cpu(work: Callable[[], float]) -> tuple[float, float]:
     import psutil
 
     def used() -> float:
-        here = psutil.Process()
-        return sum(sum(one.cpu_times()[:2]) for one in (here, *here.children()))
+        here, total = psutil.Process(), 0.0
+        for one in (here, *here.children()):
+            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                total += sum(one.cpu_times()[:2])
+        return total
 
     before = used()
     wall = work()

@@ -22,18 +22,18 @@ Figures = Mapping[str, Sequence[Mapping[str, Any]]]
 """What each way printed, round by round."""
 
 
-def three_ways(module: str, tasks: int) -> Figures:
-    """Run `python -m module WAY RUN` for a run of so many tasks, bare DuckDB and lines in turn, then
-    Parquet; and what compacting took."""
-    found: dict[str, list[dict[str, Any]]] = {"bare": [], "lines": [], "compact": [], "parquet": []}
+def three_ways(module: str, tasks: int, compacted: Sequence[str] = ("parquet",)) -> Figures:
+    """Run `python -m module WAY RUN` for a run of so many tasks, bare DuckDB and lines in turn, then the ways
+    of a compacted run; and what compacting took."""
+    found: dict[str, list[dict[str, Any]]] = {way: [] for way in ("bare", "lines", "compact", *compacted)}
     with tempfile.TemporaryDirectory(prefix="flightlog-bench-") as folder:
         run = write_large_run(Path(folder) / "lines", tasks)
         for _ in range(ROUNDS):
             for way in ("bare", "lines"):
                 found[way].append(_in_a_process(module, way, run))
         found["compact"].append(_cost_of("compact", str(run)))
-        for _ in range(ROUNDS):
-            found["parquet"].append(_in_a_process(module, "parquet", run))
+        for way in compacted:
+            found[way] = [_in_a_process(module, way, run) for _ in range(ROUNDS)]
     return found
 
 

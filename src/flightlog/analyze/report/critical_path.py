@@ -1,7 +1,6 @@
 """The critical path: the chain of tasks, waits and program stretches, or of spans, that set the wall time.
 
-Attempts that ran on a worker one after the other are sorted once, into the table `sequential_attempts`, which
-gives the time that workers were busy and the chain alike. All times are whole nanoseconds.
+All times are whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -103,18 +102,9 @@ class TracedPath(NamedTuple):
     """None where there are too many attempts."""
 
 
-def critical_path(
-    tables: RunTables,
-    window: tuple[int | None, int | None],
-    *,
-    leaps: bool = True,
-    replayed: int = ReportLimits.max_replayed_attempts,
-) -> TracedPath | None:
+def critical_path(tables: RunTables, window: tuple[int | None, int | None]) -> TracedPath | None:
     """The chain through one run's tasks, from `attempt_intervals` and `worker_launches`; None where no
     attempt ran or no time passed.
-
-    Fetches a few numbers of the attempts on the chain; of all where there are at most `replayed`, or where
-    attempts did not take turns on their workers. Without `leaps` all are fetched in any case.
     """
     start, until = window
     if start is None or until is None or until <= start:
@@ -122,9 +112,8 @@ def critical_path(
     size = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL")
     if not size:
         return None
-    few = size <= replayed
-    one_by_one = leaps and not few and none_depends(tables) and order_attempts(tables)
-    chain = (SequentialChain if one_by_one else Chain)(tables, start, until)
+    few = size <= ReportLimits.max_replayed_attempts
+    chain = Chain(tables, start, until, replayed=few)
     steps = chain.steps()
     parts, longest = _parts(steps, until - start), _longest(steps)
     alone: dict[int, int] = {}
@@ -137,7 +126,6 @@ def critical_path(
         alone = {step.since: replay.saved(node=step.node) for step in singles}
     about = chain.describe([step.node for step in longest if step.node is not None])
     inside = descend(tables, _stretches(chain, steps), until - start)
-    tables.execute("DROP TABLE IF EXISTS sequential_attempts")  # as large as all attempts
     path = CriticalPath(
         of="tasks",
         wall_s=seconds(until - start),
@@ -408,10 +396,11 @@ class Chain:
     The table `bound` has a row for each attempt. It began after the last of these was over: `need`, the one
     that ended last of the tasks it depends on and of its own earlier attempts; `before`, the last attempt on
     its worker, if it was queued by then; `ready`, its worker's start-up, likewise; and `submitted`, by the
-    program, which is taken to have waited for `base`, the last attempt that had ended then.
+    program, which is taken to have waited for the last attempt that had ended then. That is `base` in the
+    table `bases`, of those of the chain that waited for the program, and of all that are to be `replayed`.
     """
 
-    def __init__(self, tables: RunTables, start: int, until: int) -> None:
+    def __init__(self, tables: RunTables, start: int, until: int, *, replayed: bool) -> None:
         self._tables = tables
         self._start, self._until = start, until
         self.chained: list[tuple[int, int]] = []
@@ -420,11 +409,9 @@ class Chain:
         self.gathered: list[tuple[int, int]] = []
         """The same of those that the program submitted after another had ended."""
         tables.execute(_STARTUPS)
-        self._prepare()
-
-    def _prepare(self) -> None:
-        self._tables.execute(_NODES)
-        self._tables.execute(_BOUND, {"start": self._start})
+        tables.execute(_NODES)
+        tables.execute(_BOUND, {"start": start})
+        tables.execute(_BASES, {"all": replayed})
 
     def steps(self) -> list[ChainStep]:
         """The chain from the run's start to its end, in order and without a gap; instant steps are left
@@ -479,8 +466,9 @@ class Chain:
         """
         [(last, previous)] = self._tables.execute(
             """
-            SELECT (SELECT n FROM bound ORDER BY stopped DESC, n LIMIT 1), list(previous ORDER BY n)
-                FROM bound
+            SELECT (SELECT n FROM bound ORDER BY stopped DESC, n LIMIT 1),
+                list(CASE WHEN how = 'program' OR on_demand THEN base ELSE previous END ORDER BY n)
+            FROM bound LEFT JOIN bases USING (n)
             """
         ).fetchall()
         numbers = []
@@ -492,8 +480,8 @@ class Chain:
         yield from self._tables.rows(
             """
             SELECT n, name, began, stopped, moment, how, launched,
-                CASE WHEN how = 'program' OR on_demand THEN base_stopped END FROM bound
-            WHERE n IN (SELECT unnest($1::BIGINT[])) ORDER BY n DESC
+                CASE WHEN how = 'program' OR on_demand THEN base_stopped END
+            FROM bound LEFT JOIN bases USING (n) WHERE n IN (SELECT unnest($1::BIGINT[])) ORDER BY n DESC
             """,
             [numbers],
         )
@@ -534,9 +522,7 @@ WITH waited AS (
         CASE WHEN before IS NOT NULL THEN earlier.stopped END AS before_stopped,
         CASE WHEN coalesce(nodes.waits <= startups.ready, true) THEN startups.ready END AS ready,
             startups.launched,
-        CASE WHEN nodes.submitted BETWEEN $start AND nodes.began THEN nodes.submitted END AS submitted,
-        CASE WHEN ended.n < nodes.n THEN ended.n END AS base,
-        CASE WHEN ended.n < nodes.n THEN ended.stopped END AS base_stopped
+        CASE WHEN nodes.submitted BETWEEN $start AND nodes.began THEN nodes.submitted END AS submitted
     FROM nodes
         LEFT JOIN (
             SELECT n, arg_max(other, (stopped, -other)) AS other, max(stopped) AS stopped,
@@ -554,160 +540,20 @@ WITH waited AS (
                 ASOF JOIN startups ON nodes.worker_name = startups.worker_name
                     AND nodes.began >= startups.ready
         ) AS startups ON startups.n = nodes.n
-        LEFT JOIN (
-            SELECT late.n AS late, ended.n, ended.stopped
-            FROM (SELECT * FROM nodes WHERE submitted >= (SELECT min(stopped) FROM nodes)) AS late
-                ASOF JOIN (SELECT min(n) AS n, stopped FROM nodes GROUP BY stopped) AS ended
-                ON late.submitted >= ended.stopped
-        ) AS ended ON ended.late = nodes.n
 )
 SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
     CASE moment WHEN need_stopped THEN CASE WHEN again THEN 'retry' ELSE 'need' END
         WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
         WHEN submitted THEN 'program' END AS how,
     how = 'startup' AND coalesce(launched >= submitted, false) AS on_demand,
-    CASE WHEN how IN ('need', 'retry') THEN need WHEN how = 'before' THEN before
-        WHEN how = 'program' OR on_demand THEN base END AS previous
+    CASE WHEN how IN ('need', 'retry') THEN need WHEN how = 'before' THEN before END AS previous
 FROM waited
 """
-
-
-_TURNS = """
-CREATE OR REPLACE TEMP TABLE sequential_attempts AS
-WITH places AS (
-    SELECT worker, row_number() OVER (ORDER BY worker) * 4294967296 AS place
-        FROM (SELECT DISTINCT worker FROM attempt_intervals)
-)
-SELECT place + row_number() OVER in_order AS n, worker, began, stopped, waits,
-    CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, attempt > 1 AS again, lag(stopped)
-        OVER in_order AS reached
-FROM attempt_intervals JOIN places USING (worker) WHERE began IS NOT NULL
-WINDOW in_order AS (PARTITION BY worker ORDER BY began, stopped)
+_BASES = """
+CREATE OR REPLACE TEMP TABLE bases AS
+SELECT late.n, ended.n AS base, ended.stopped AS base_stopped
+FROM (FROM bound WHERE how = 'program' OR on_demand OR $all) AS late
+    ASOF JOIN (SELECT min(n) AS n, stopped FROM nodes GROUP BY stopped) AS ended
+        ON late.submitted >= ended.stopped
+WHERE ended.n < late.n
 """
-
-
-def order_attempts(tables: RunTables) -> bool:
-    """Make `sequential_attempts` of `attempt_intervals`; whether that is what they did: each on a known
-    worker, for a time, none beside another.
-
-    `n` numbers them, so that the attempt before one on its worker has the number before; `reached` is when
-    that ended.
-    """
-    tables.execute(_TURNS)
-    in_turn = tables.scalar(
-        """
-        SELECT coalesce(bool_and(began < stopped AND coalesce(reached <= began, true)), false)
-            AND count(*) = (SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL)
-        FROM sequential_attempts
-        """,
-    )
-    return bool(in_turn)
-
-
-def none_depends(tables: RunTables) -> bool:
-    """Whether no task waited for the result of another."""
-    some = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE attempt = 1 AND len(depends_on) > 0")
-    return not some
-
-
-class SequentialChain(Chain):
-    """The chain through attempts that took turns and did not depend on each other.
-
-    Most of them waited for the one before on their worker: only the others are fetched.
-    """
-
-    def _prepare(self) -> None:
-        self._tables.execute(_LEAPS, {"start": self._start})
-
-    def links(self) -> Iterator[OnChain]:
-        """The attempts on the chain, the last first."""
-        leaps = dict(
-            self._tables.execute(
-                """
-                WITH ended AS ( -- of several that ended at that very moment, the first in the order of all
-                    SELECT stopped, worker, began FROM attempt_intervals SEMI JOIN leaps
-                        ON leaps.base_stopped = attempt_intervals.stopped
-                    QUALIFY row_number() OVER (PARTITION BY stopped ORDER BY began, task_id, attempt) = 1
-                )
-                SELECT leaps.n,
-                    CASE WHEN how = 'retry' THEN need WHEN how = 'program' OR on_demand THEN base.n END
-                FROM leaps LEFT JOIN ended ON ended.stopped = leaps.base_stopped
-                    LEFT JOIN sequential_attempts AS base USING (worker, began)
-                """
-            ).fetchall()
-        )
-        last = self._tables.scalar(
-            """
-            SELECT sequential_attempts.n FROM sequential_attempts JOIN attempt_intervals USING (worker, began)
-            WHERE sequential_attempts.stopped = (SELECT max(stopped) FROM sequential_attempts)
-            ORDER BY began, attempt_intervals.task_id, attempt_intervals.attempt LIMIT 1
-            """,
-        )
-        node: int | None = last
-        numbers: list[int] = []
-        while node is not None:
-            numbers.append(node)
-            node = leaps[node] if node in leaps else node - 1
-        yield from self._tables.rows(
-            """
-            SELECT n, attempt_intervals.task, began, stopped,
-                CASE WHEN leaps.n IS NULL THEN sequential_attempts.reached ELSE leaps.moment END,
-                CASE WHEN leaps.n IS NULL THEN 'before' ELSE leaps.how END, leaps.launched, leaps.base_stopped
-            FROM (SELECT unnest($1::BIGINT[]) AS n, unnest(range(len($1::BIGINT[]))) AS place) AS chain
-                JOIN sequential_attempts USING (n) LEFT JOIN leaps USING (n) JOIN attempt_intervals
-                    USING (worker, began, stopped)
-            ORDER BY place
-            """,
-            [numbers],
-        )
-
-    _ABOUT = """
-        SELECT n, attempt_intervals.task_id, worker, attempt_intervals.args, attempt_intervals.span_id
-        FROM (SELECT * FROM sequential_attempts WHERE n IN (SELECT unnest($1::BIGINT[])))
-            JOIN attempt_intervals USING (worker, began, stopped)
-    """
-
-
-_LEAPS = """
-CREATE OR REPLACE TEMP TABLE leaps AS
-WITH again AS ( -- attempts that followed another one of their task
-    SELECT later.worker, later.began, first.worker AS other_worker, first.began AS other_began, first.stopped
-    FROM (FROM attempt_intervals WHERE attempt > 1 AND began IS NOT NULL) AS later
-        JOIN attempt_intervals AS first ON later.task_id = first.task_id AND first.attempt = later.attempt - 1
-    WHERE first.stopped <= later.began
-), ready AS ( -- a start-up binds the first attempt after it
-    SELECT sequential_attempts.n, max(startups.ready) AS ready,
-        arg_max(startups.launched, startups.ready) AS launched
-    FROM sequential_attempts JOIN startups ON startups.worker_name = sequential_attempts.worker
-        AND sequential_attempts.began >= startups.ready
-        AND coalesce(sequential_attempts.reached < startups.ready, true)
-    WHERE coalesce(sequential_attempts.waits <= startups.ready, true)
-    GROUP BY sequential_attempts.n
-), need AS (
-    SELECT sequential_attempts.n, other.n AS need, again.stopped AS need_stopped
-    FROM sequential_attempts JOIN again USING (worker, began)
-        JOIN sequential_attempts AS other ON other.worker = again.other_worker
-            AND other.began = again.other_began
-    WHERE sequential_attempts.again
-), bound AS (
-    SELECT sequential_attempts.n, CASE WHEN coalesce(sequential_attempts.waits <= sequential_attempts.reached,
-        true) THEN sequential_attempts.reached
-        END AS before_stopped,
-        CASE WHEN sequential_attempts.submitted BETWEEN $start
-            AND sequential_attempts.began THEN sequential_attempts.submitted END AS submitted,
-        need.need, need.need_stopped, ready.ready, ready.launched
-    FROM sequential_attempts LEFT JOIN need USING (n) LEFT JOIN ready USING (n)
-), found AS (
-    SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
-        CASE moment WHEN need_stopped THEN 'retry' WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
-            WHEN submitted THEN 'program' END AS how
-    FROM bound
-), leap AS (
-    SELECT *, how = 'startup' AND coalesce(launched >= submitted, false) AS on_demand
-    FROM found WHERE how IS DISTINCT FROM 'before'
-)
-SELECT leap.*, ended.stopped AS base_stopped
-FROM leap ASOF LEFT JOIN (SELECT DISTINCT stopped FROM sequential_attempts) AS ended
-    ON (CASE WHEN leap.how = 'program' OR leap.on_demand THEN leap.submitted END) >= ended.stopped
-"""
-"""The attempts that waited for something else than the one before on their worker, and for what."""

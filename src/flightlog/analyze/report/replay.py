@@ -47,7 +47,7 @@ class Replay:
     """
 
     def __init__(self, tables: RunTables, window: tuple[int, int]) -> None:
-        """Of the tables `bound`, `nodes` and `needs`, which the critical path has made."""
+        """Of the tables `bound`, `bases`, `nodes` and `needs`, which the critical path has made."""
         self._start, self._until = window
         [columns] = tables.execute(_COLUMNS).fetchall()
         self._began, self._stopped, self._moment, self._name, self._before, self._ready = columns[:6]
@@ -179,5 +179,5 @@ SELECT list(bound.began ORDER BY n), list(bound.stopped ORDER BY n), list(moment
     list(bound.submitted ORDER BY n), list(base ORDER BY n), list(base_stopped ORDER BY n),
     list(worker_name ORDER BY n), list(CASE WHEN worker_name IS NOT NULL THEN coalesce(component, '') END
         ORDER BY n), list(bound.attempt > 1 ORDER BY n)
-FROM bound JOIN (SELECT n, worker_name, component FROM nodes) AS nodes USING (n)
+FROM bound JOIN (SELECT n, worker_name, component FROM nodes) AS nodes USING (n) LEFT JOIN bases USING (n)
 """
