@@ -40,6 +40,8 @@ class FakeGpu:
     reserved: int = 500
     gpu_percent: int = 40
     bus_percent: int = 7
+    history: list[tuple[int, int]] = field(default_factory=list)
+    """Microseconds and percent of each period that the driver remembers."""
     power_mw: int = 300_000
     energy_mj: int = 5_000_000
     temperature: int = 61
@@ -62,6 +64,7 @@ class FakeNvml:
 
     NVML_SUCCESS = 0
     NVML_TEMPERATURE_GPU = 0
+    NVML_GPU_UTILIZATION_SAMPLES = 1
     NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
     NVML_VOLATILE_ECC = 0
     NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
@@ -143,6 +146,18 @@ class FakeNvml:
     def nvmlDeviceGetUtilizationRates(self, handle: FakeGpu) -> SimpleNamespace:
         self._called("nvmlDeviceGetUtilizationRates", handle)
         return SimpleNamespace(gpu=handle.gpu_percent, memory=handle.bus_percent)
+
+    def nvmlDeviceGetSamples(
+        self, device: FakeGpu, sampling_type: int, timeStamp: int
+    ) -> tuple[int, list[SimpleNamespace]]:
+        self._called("nvmlDeviceGetSamples", device)
+        if sampling_type != self.NVML_GPU_UTILIZATION_SAMPLES or not device.history:
+            raise self.NVMLError(CODES["NotFound"])
+        return self.NVML_VALUE_TYPE_UNSIGNED_INT, [
+            SimpleNamespace(timeStamp=stamp, sampleValue=SimpleNamespace(uiVal=percent))
+            for stamp, percent in device.history
+            if stamp > timeStamp
+        ]
 
     def nvmlDeviceGetPowerUsage(self, handle: FakeGpu) -> int:
         self._called("nvmlDeviceGetPowerUsage", handle)

@@ -331,7 +331,11 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
     gpu_name: Annotated[str | None, doc("what the GPU is called")] = None
     gpu_mig: Annotated[str | None, doc("UUID of the instance, where it is one of a partitioned GPU")] = None
     gpu_percent: Annotated[
-        Percent | None, doc("share of time a kernel ran, over the driver's own last period of up to a second")
+        Percent | None,
+        doc(
+            "share of time a kernel ran since the previous sample; over the driver's own last period, of up "
+            "to a second, where it knows no more"
+        ),
     ] = None
     gpu_memory_used_bytes: Annotated[Bytes | None, doc("device memory in use by everyone")] = None
     gpu_memory_free_bytes: Annotated[Bytes | None, doc("device memory that is free")] = None

@@ -26,6 +26,9 @@ class SamplerLimits:
     """How often the costlier questions are put to a driver at most: a little less than a second."""
     rare_readings_interval_s: Final = 10.0
     """How often what hardly ever changes is read from a driver at most."""
+    min_interval_for_gpu_history_s: Final = 0.5
+    """Samples nearer to each other than this tell a GPU's utilization by the driver's last period, a fraction
+    of a second: what it remembers of earlier ones takes 2 ms to read."""
     task_gpu_interval_s: Final = 0.1
     """How often the devices are read while a task runs."""
     task_gpu_rest_factor: Final = 100

@@ -102,6 +102,31 @@ def test_the_last_sample_reads_the_counters_however_shortly_ago_they_were_read(
     assert energies == [1.0, None, 3.0]
 
 
+def test_utilization_is_of_the_time_since_the_previous_sample(tmp_path: Path, clock: FakeClock) -> None:
+    """Busy for 0.4 s of each second, and idle at the moment of each sample, as seen on an H200."""
+    gpu = FakeGpu(gpu_percent=0)
+    nvml = FakeNvml([gpu])
+    sampler = sampler_of(tmp_path, nvml, clock)
+    found = []
+    for second in range(3):
+        gpu.history += [
+            (second * 1_000_000 + (n + 1) * 200_000, percent) for n, percent in enumerate([69, 98, 33, 0, 0])
+        ]
+        clock.now += 1.0
+        found.append(sampler.sample()[0].gpu_percent)
+    clock.now += 0.1
+    found.append(sampler.sample()[0].gpu_percent)
+    assert found == [0.0, 40.0, 40.0, 0.0]  # the first knows no time, and the last would only repeat it
+    assert nvml.calls["nvmlDeviceGetSamples"] == 2
+
+
+def test_a_driver_that_remembers_nothing_tells_its_last_period(tmp_path: Path, clock: FakeClock) -> None:
+    sampler = sampler_of(tmp_path, FakeNvml([FakeGpu(gpu_percent=40)]), clock)
+    sampler.sample()
+    clock.now += 1.0
+    assert sampler.sample()[0].gpu_percent == 40.0
+
+
 def test_pcie_traffic_is_over_the_time_since_its_counters_were_last_read(
     tmp_path: Path, clock: FakeClock
 ) -> None:

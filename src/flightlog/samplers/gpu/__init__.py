@@ -30,7 +30,9 @@ _SAME = {name: source for name, source in _SAME.items() if name in ResourceSampl
 class GpuSampler:
     """Samples every visible GPU, in scope `gpu`: one sample a device and call, none where there are no GPUs.
 
-    Memory, utilization and power are in every sample. Energy, temperature, clocks, throttling, the memory of
+    Memory, utilization and power are in every sample. Utilization is that of the time since the previous
+    sample where the driver remembers so much; else, and where samples follow each other closely, that of the
+    driver's own last period, a fraction of a second. Energy, temperature, clocks, throttling, the memory of
     the run's own processes and PCIe traffic are asked for once a second at most, and in the last sample; ECC
     errors (and PCIe traffic of GPUs that do not count it, where asking takes 20 ms) every ten seconds. In the
     samples between they are None, as is what a device does not support.
@@ -92,6 +94,8 @@ class GpuSampler:
         depth = at_least | self._depth(at)
         interval = None if self._at is None else at - self._at
         self._at = at
+        if interval is not None and interval >= SamplerLimits.min_interval_for_gpu_history_s:
+            depth |= Depth.HISTORY
         return [
             self._sample_of(device, driver.read(device, depth), interval, at) for device in driver.devices()
         ]
@@ -127,7 +131,7 @@ class GpuSampler:
             gpu_uuid=device.uuid,
             gpu_name=device.name,
             gpu_mig=device.mig,
-            gpu_percent=now.utilization_percent,
+            gpu_percent=_utilization(now, interval),
             gpu_process_memory_bytes=tree_memory(now.processes, self._pid, self._proc).used_bytes,
             **{name: getattr(now, source) for name, source in _SAME.items()}
             | {"gpu_pcie_sent_bytes_per_s": sent, "gpu_pcie_received_bytes_per_s": received},
@@ -148,3 +152,12 @@ class GpuSampler:
             rate(now.pcie_sent_bytes, before.pcie_sent_bytes, passed),
             rate(now.pcie_received_bytes, before.pcie_received_bytes, passed),
         )
+
+
+def _utilization(now: DeviceReading, interval: float | None) -> float | None:
+    """Percent of the time since the previous sample; of the driver's last period where it knows no more."""
+    if not now.utilization_history or interval is None:
+        return now.utilization_percent
+    newest, _ = max(now.utilization_history)
+    since = [percent for ended, percent in now.utilization_history if ended > newest - interval]
+    return sum(since) / len(since)

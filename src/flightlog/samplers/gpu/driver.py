@@ -54,6 +54,9 @@ class DeviceReading(Struct, frozen=True, kw_only=True):
     """Memory by process id, as the driver knows processes: in a container its ids may not be ours."""
     utilization_percent: float | None = None
     """Share of the driver's own last period (1/6 to 1 s) in which a kernel ran."""
+    utilization_history: list[tuple[float, float]] | None = None
+    """The same of each period that the driver remembers: when it ended, in seconds by the driver's clock, and
+    percent."""
     memory_bus_percent: float | None = None
     power_w: float | None = None
     energy_j: float | None = None
@@ -85,6 +88,8 @@ class Depth(Flag):
     """Energy, temperature, clocks, throttling, PCIe counters."""
     ERRORS = auto()
     """ECC errors, and PCIe rates where there are no counters, which take 20 ms each."""
+    HISTORY = auto()
+    """Utilization of the driver's last periods, which takes 2 ms."""
     BUSY = RATES | PROCESSES
     """What a task is measured by."""
     OFTEN = RATES | POWER

@@ -109,6 +109,8 @@ class NvmlDriver(GpuDriver):
         if depth & Depth.RATES and (rates := ask("nvmlDeviceGetUtilizationRates")) is not None:
             known["utilization_percent"] = float(rates.gpu)
             known["memory_bus_percent"] = float(rates.memory)
+        if depth & Depth.HISTORY:
+            known["utilization_history"] = self._utilization_history(ask)
         if depth & Depth.POWER:
             known["power_w"] = _scaled(ask("nvmlDeviceGetPowerUsage"))
         if depth & Depth.COUNTERS:
@@ -138,6 +140,13 @@ class NvmlDriver(GpuDriver):
             for name in ("corrected", "uncorrected"):
                 which = getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{name.upper()}")
                 known[f"ecc_{name}"] = ask("nvmlDeviceGetTotalEccErrors", which, nvml.NVML_VOLATILE_ECC)
+
+    def _utilization_history(self, ask: Any) -> list[tuple[float, float]] | None:
+        kind = getattr(self._library, "NVML_GPU_UTILIZATION_SAMPLES", None)
+        found = None if kind is None else ask("nvmlDeviceGetSamples", kind, 0)
+        if found is None:
+            return None
+        return [(one.timeStamp / 1e6, float(one.sampleValue.uiVal)) for one in found[1]]
 
     def _pcie_counters(self, ask: Any) -> tuple[int | None, int | None]:
         """Bytes sent and received so far; None where the device or the library is too old to count them.
