@@ -7,6 +7,7 @@ from flightlog.core.text import (
     cut,
     cut_end,
     first_line,
+    first_sentences,
     last_line,
     natural_key,
     plural,
@@ -29,6 +30,15 @@ def test_the_first_and_the_last_line_are_those_that_are_not_blank():
     assert (first_line("\n one \ntwo\n"), last_line("\n one \n two\n\n")) == ("one", "two")
     assert (first_line(None), last_line(None), first_line(" \n")) == ("", "", "")
     assert first_line("\nabcdef\nghi", 4) == "abc…"
+
+
+def test_a_long_line_ends_with_a_sentence_where_that_leaves_half_of_it():
+    text = "Out of memory. Tried to allocate 11.00 GiB. GPU 0 has 139 GiB, of which 7 are free.\nmore"
+    assert first_sentences(text, 60) == "Out of memory. Tried to allocate 11.00 GiB."
+    assert first_sentences(text, 43) == "Out of memory. Tried to allocate 11.00 GiB."
+    assert first_sentences(text, 200) == text.removesuffix("\nmore")
+    assert first_sentences("No. One long sentence without an end", 20) == "No. One long senten…"
+    assert (first_sentences(None, 20), first_sentences("short", 20)) == ("", "short")
 
 
 def test_signals_have_names_or_numbers():

@@ -38,6 +38,15 @@ def first_line(text: str | None, limit: int | None = None) -> str:
     return found if limit is None else cut(found, limit)
 
 
+def first_sentences(text: str | None, limit: int) -> str:
+    """The first line, as far as its whole sentences have `limit` characters at most; cut where they would
+    leave less than half of that.
+    """
+    line = first_line((text or "")[: 4 * limit])
+    ends = [found.end() for found in re.finditer(r"[.!?](?=\s)", line[: limit + 1])]
+    return line[: ends[-1]] if len(line) > limit and ends and ends[-1] >= limit / 2 else cut(line, limit)
+
+
 def last_line(text: str | None) -> str:
     """The last line that is not blank, stripped; empty where there is none."""
     return next((line.strip() for line in reversed((text or "").splitlines()) if line.strip()), "")

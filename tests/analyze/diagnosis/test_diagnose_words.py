@@ -347,9 +347,15 @@ def test_what_a_device_said_is_told_once(tmp_path):
     path = make_run(tmp_path, [failure("t", 1, "torch.OutOfMemoryError", message)])
     (path / "oom" / "1").mkdir(parents=True)
     (path / "oom" / "1" / "bundle.json").write_bytes(msgspec.json.encode({"message": message, "oom": True}))
-    cause = only(flightlog.diagnose(path))
+    found = flightlog.diagnose(path)
+    cause = only(found)
     told = [one.text for one in cause.evidence if "Tried to allocate" in one.text]
     assert (cause.failure_class, len(told)) == ("gpu_out_of_memory", 1)
+    assert found.answer == (
+        "The run completed. Very likely gpu_out_of_memory: `sim` failed: torch.OutOfMemoryError: CUDA out of "
+        "memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 10.00 GiB is "
+        "free."
+    )
     assert ("a device ran out of memory", "oom/1/bundle.json") in [
         (one.text, one.file) for one in cause.evidence
     ]

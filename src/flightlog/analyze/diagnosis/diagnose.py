@@ -185,7 +185,8 @@ def answer(
     explained = first.explains.count
     more = f"; that explains {plural(explained, 'other end', 'other ends')}" if explained > 1 else ""
     others = f" {plural(len(causes) - 1, 'other cause')} below." if len(causes) > 1 else ""
-    return f"{head}. {why[:1].upper()}{why[1:]}{more}.{others}"
+    said = f"{why[:1].upper()}{why[1:]}{more}"
+    return f"{head}. {said}{'' if said.endswith('…') else '.'}{others}"
 
 
 UNFAILED = frozenset({"metric", "device"})

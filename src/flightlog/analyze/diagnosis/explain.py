@@ -20,7 +20,7 @@ from flightlog.analyze.diagnosis.rules.functions import DEVICE
 from flightlog.analyze.diagnosis.score import GroupCase, weigh, without_own_frames
 from flightlog.analyze.limits import DiagnosisLimits, HistoryLimits
 from flightlog.analyze.tallies import copied
-from flightlog.core.text import cut, first_line, last_line, plural
+from flightlog.core.text import cut, first_line, first_sentences, last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.store.read.completeness import lowered
 from flightlog.store.tables.connection import text as sql_text
@@ -110,7 +110,7 @@ def _headline(found: GroupCase) -> str:
 
 def _said(error_type: str | None, message: str | None) -> str:
     return ": ".join(
-        part for part in (error_type, first_line(message, DiagnosisLimits.max_quoted_characters)) if part
+        part for part in (error_type, first_sentences(message, DiagnosisLimits.max_quoted_characters)) if part
     )
 
 

@@ -17,7 +17,7 @@ from flightlog.analyze.findings.spans import place_of_most
 from flightlog.analyze.limits import FindingLimits, ReportLimits
 from flightlog.analyze.report.critical_path import PathPart
 from flightlog.analyze.report.past import SlowerThanBefore
-from flightlog.core.text import first_line, plural
+from flightlog.core.text import first_line, first_sentences, plural
 from flightlog.core.units import format_count, format_duration, format_percent
 
 FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks", "hung_tasks", "diverging")
@@ -125,6 +125,7 @@ GROUP BY error_type ORDER BY tasks DESC, error_type
 def _failed(facts: FindingFacts) -> str | None:
     """How many tasks failed for good, and why most of them did; else that the run failed."""
     run, tasks, causes = facts.summary.run, facts.summary.tasks, facts.summary.failures.by_cause
+    limit = ReportLimits.max_failure_characters
     if tasks.failed and tasks.submitted:
         rows = facts.tables.execute(_LAST).fetchall()
         consequences = sum(row[1] for row in rows if row[0] == CONSEQUENCE)
@@ -135,11 +136,11 @@ def _failed(facts: FindingFacts) -> str | None:
         kind, number = rows[0] if rows else (None, 0)
         texts = [first_line(one.message or "") for one in causes if one.error_type == kind]
         text = texts[0] if len(texts) == 1 else ""  # of several causes of one type none is said to be it
-        because = ": ".join(part for part in (kind, text) if part)
+        because = first_sentences(": ".join(part for part in (kind, text) if part), limit)
         if len(rows) > 1 and number == rows[1][1]:  # no cause is more frequent than the next
             because = ""
         most = f" (most often, {number:,} times)" if len(rows) > 1 else ""
-        why = f", because of {because[: ReportLimits.max_failure_characters]}{most}" if because else ""
+        why = f", because of {because.rstrip('.')}{most}" if because else ""
         others = (
             f", and {plural(consequences, 'task that depends on them', 'tasks that depend on them')} with it"
             if consequences
@@ -148,7 +149,7 @@ def _failed(facts: FindingFacts) -> str | None:
         first = format_count(tasks.failed - consequences)
         return f"{first} of {plural(tasks.submitted, 'task')} failed{why}{others}."
     if run.status in {"failed", "crashed"}:
-        because = first_line(run.error or "")[: ReportLimits.max_failure_characters]
+        because = first_sentences(run.error, limit).rstrip(".")
         return f"The run {run.status}{f', because of {because}' if because else ''}."
     return None
 
