@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from builders.runs import at, make_run
 
+from flightlog.analyze.report.metrics import SeriesStats
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.cli.main import main
 from flightlog.events import (
     Event,
     Failure,
+    Metric,
     SpanEvent,
     TaskCompleted,
     TaskFailed,
@@ -128,6 +130,26 @@ def test_all_failures_tell_when_where_of_what_and_at_which_attempt(report: Repor
         '      File "b.py", line 7, in step\n'
         "  - To find out why: flightlog diagnose run-20260520T035200Z-demo-a1b2c3d4"
     )
+
+
+def test_a_metric_that_became_nan_has_no_last_number_and_one_that_always_was_is_there(tmp_path: Path) -> None:
+    loss = [0.5, 0.248, *([None] * 3)]
+    events: list[Event] = [
+        Metric(timestamp=at(n), name=name, value=value, step=n, nonfinite=None if value else "nan")
+        for name, values in (("loss", loss), ("gradient", [None] * 5), ("rate", [0.1] * 5))
+        for n, value in enumerate(values)
+    ]
+    report = report_on(Run(make_run(tmp_path, events)))
+    assert report.run.metrics["loss"] == SeriesStats(
+        count=2, sum=0.748, mean=0.374, min=0.248, max=0.5, last=None, nonfinite=3, last_nonfinite="nan"
+    )
+    assert section(report_text(report), "Metrics:").splitlines() == [
+        "Metrics:",
+        "  Name      Last    Min  Max  Values  NaN or infinite",
+        "  gradient   NaN                   0                5",
+        "  loss       NaN  0.248  0.5       2                3",
+        "  rate       0.1    0.1  0.1       5",
+    ]
 
 
 def test_a_calibration_tells_of_the_phases_that_were_recorded(tmp_path: Path) -> None:

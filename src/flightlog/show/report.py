@@ -54,6 +54,7 @@ from flightlog.show.terminal import Ink, clean, fit, width_of
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.critical_path import PathPart
+    from flightlog.analyze.report.metrics import SeriesStats
     from flightlog.analyze.report.report import Report
     from flightlog.analyze.report.resources import GpuDeviceUse, GpuUse, Load
     from flightlog.analyze.report.summary import Summary
@@ -427,9 +428,19 @@ def _spans(report: Report) -> Section:
 
 def metrics_section(report: Report, shown: int = TextLimits.max_report_rows) -> Section:
     """The metrics that the program recorded, at most this many."""
-    columns = "key Name, last:.6g Last, min:.6g Min, max:.6g Max, count Values"
-    table = table_block(report.run.metrics.items(), columns, limit=shown, rest="more metric")
+    found = report.run.metrics
+    columns = "key Name, last Last, min:.6g Min, max:.6g Max, count Values"
+    if any(one.nonfinite for one in found.values()):
+        columns += ", nonfinite? NaN or infinite"
+    table = table_block(found.items(), columns, limit=shown, rest="more metric", last=_last_value)
     return Section("Metrics", "", [table])
+
+
+def _last_value(item: tuple[str, SeriesStats]) -> str:
+    _, series = item
+    if series.last is None:
+        return {"nan": "NaN"}.get(series.last_nonfinite or "", series.last_nonfinite or "")
+    return f"{series.last:.6g}"
 
 
 def _resources(summary: Summary, ink: Ink) -> Section:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from flightlog.analyze.limits import ReportLimits
 from flightlog.core.stats import QUANTILES, Distribution, distribution_of, exact_sum, mean_of
@@ -60,6 +61,34 @@ def metric_stats(count: int, total: float, low: float, high: float, last: float)
     """The statistics of at least one value."""
     mean = mean_of(count, total, low, high)
     return MetricStats(count=count, sum=total, mean=mean, min=low, max=high, last=last)
+
+
+class SeriesStats(Struct, frozen=True, kw_only=True):
+    """One series of a run. Values that were NaN or infinite are counted apart; where all were, nothing else
+    is known of it.
+    """
+
+    count: int
+    """Values that are numbers."""
+    sum: float
+    mean: float | None
+    min: float | None
+    max: float | None
+    last: float | None
+    """The latest by time; null where that was NaN or infinite."""
+    nonfinite: int = 0
+    """Values that were NaN or infinite."""
+    last_nonfinite: str | None = None
+    """`nan`, `inf` or `-inf` where the latest was that."""
+
+
+def series_stats(numbers: MetricStats | None, nonfinite: int, last_nonfinite: str | None) -> SeriesStats:
+    """The statistics of a series, of those of its numbers."""
+    known: dict[str, Any] = dict.fromkeys(("mean", "min", "max", "last")) | {"count": 0, "sum": 0.0}
+    known |= {} if numbers is None else asdict(numbers)
+    if last_nonfinite is not None:
+        known["last"] = None
+    return SeriesStats(**known, nonfinite=nonfinite, last_nonfinite=last_nonfinite)
 
 
 _NUMBER = """CASE WHEN json_type(value) IN ('UBIGINT', 'BIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')

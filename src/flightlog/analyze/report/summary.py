@@ -14,7 +14,7 @@ from msgspec import Struct
 from flightlog.analyze.cost.cost import CostSummary, CostTally, used_by
 from flightlog.analyze.failures import FailureSummary, failure_summary
 from flightlog.analyze.report.cache import ArtifactSummary, CacheSummary, artifact_summary, cache_summary
-from flightlog.analyze.report.metrics import MetricStats, statistics_of
+from flightlog.analyze.report.metrics import SeriesStats, series_stats, statistics_of
 from flightlog.analyze.report.resources import ResourceSummary, resource_summary
 from flightlog.analyze.report.spans import NO_SPANS, SpanSummary, span_summary
 from flightlog.analyze.report.tasks import TaskSummary, task_summary
@@ -60,7 +60,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     signal: str | None
     schema_version: int
     flightlog_version: str | None
-    metrics: dict[str, MetricStats]
+    metrics: dict[str, SeriesStats]
     """Series the code recorded on their own, by name."""
 
 
@@ -113,9 +113,7 @@ def _summarize(run: Run, tables: RunTables) -> Summary:
     tables.make(["task_lines", "span_rows"])
     reading = tables.reading
     cost = CostTally.of(reading.events(CostRates.stream))
-    facts = _facts(
-        run, reading, statistics_of(tables, _SERIES).get("", {}) if "metrics" in run.streams() else {}
-    )
+    facts = _facts(run, reading, _series(tables) if "metrics" in run.streams() else {})
     sampled, lookups, outputs = resource_summary(tables), cache_summary(tables), artifact_summary(tables)
     used = used_by(tables, cost.rates, resources=sampled, artifacts=outputs, saved_s=lookups.saved_s)
     return Summary(
@@ -135,12 +133,25 @@ def _summarize(run: Run, tables: RunTables) -> Summary:
 
 _SERIES = """
 SELECT '' AS owner, name, value AS number, at_ns("timestamp") AS moment, 0 AS place,
-    printf('%s %020d', writer, seq) AS tie
+    printf('%s %020d', writer, seq) AS tie, lower(trim(CAST(nonfinite AS VARCHAR), '"')) AS nonfinite
 FROM metrics WHERE event = 'metric' AND name IS NOT NULL
 """
+_NOT_FINITE = f"""
+SELECT name, count(nonfinite), arg_max_null(nonfinite, row(coalesce(moment, 0), tie)) FROM ({_SERIES})
+GROUP BY name HAVING count(nonfinite) > 0
+"""  # noqa: S608 - a constant
 
 
-def _facts(run: Run, reading: RunReading, metrics: dict[str, MetricStats]) -> RunFacts:
+def _series(tables: RunTables) -> dict[str, SeriesStats]:
+    """The series of the run by name, those included that have no number."""
+    numbers = statistics_of(tables, _SERIES).get("", {})
+    odd = {name: (count, last) for name, count, last in tables.rows(_NOT_FINITE)}
+    return {
+        name: series_stats(numbers.get(name), *odd.get(name, (0, None))) for name in sorted({*numbers, *odd})
+    }
+
+
+def _facts(run: Run, reading: RunReading, metrics: dict[str, SeriesStats]) -> RunFacts:
     info = run.info
     ending = run.ending(reading)
     last_seen = None
