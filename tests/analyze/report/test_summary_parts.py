@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from builders.runs import at, make_run
@@ -163,6 +164,24 @@ def test_a_process_tree_used_what_its_counters_grew_by() -> None:
         threads_max=3,
         processes_max=2,
     )
+
+
+def on_workers(own: dict[str, Any]) -> ProcessUse:
+    """A program, sampled with all processes that it started, and two workers that Dask tells of."""
+    told = [sample(n, "worker", pid=pid, cpu_cores=0.44, interval_s=1.0) for n in (1, 2) for pid in (11, 12)]
+    found = resources_of(*told, *(sample(n, "worker", pid=1, interval_s=1.0, **own) for n in (1, 2)))
+    assert found.process is not None
+    return found.process
+
+
+def test_workers_that_the_program_started_are_a_part_of_what_it_used() -> None:
+    own = on_workers({"cpu_cores": 0.9, "processes": 4})
+    assert (own.trees, own.cpu_cores) == (1, Load(mean=0.9, max=0.9))
+
+
+def test_workers_that_others_started_are_trees_of_their_own() -> None:
+    beside = on_workers({"cpu_cores": 0.02, "processes": 1})
+    assert (beside.trees, beside.cpu_cores) == (3, Load(mean=pytest.approx(0.3), max=0.44))
 
 
 def test_a_counter_seen_once_tells_nothing_of_the_run() -> None:

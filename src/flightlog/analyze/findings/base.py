@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.limits import FindingLimits
+from flightlog.analyze.report.resources import SAMPLES_BY_TREE
 from flightlog.core.time import seconds
 from flightlog.core.units import format_percent
 from flightlog.store.tables.intervals import merge
@@ -237,14 +238,14 @@ def idle_before_retries(facts: FindingFacts) -> float:
     return seconds(with_waits - without)
 
 
-SAMPLES = """
+SAMPLES = f"""
 CREATE OR REPLACE TEMP TABLE samples_of_run AS
 SELECT "timestamp", scope, host, pid, worker, final, interval_s, cpus, cpu_percent, cpu_cores,
     cpu_wait_s, interpreter_wait_s,
     cpu_s, steal_s, throttled_percent, memory_pressure_s, io_pressure_s, memory_used_bytes, swap_used_bytes,
     rss_bytes, disk_read_bytes_per_s, disk_write_bytes_per_s, gpu_uuid
-FROM resources WHERE event = 'resource_sample'
-"""
+FROM ({SAMPLES_BY_TREE})
+"""  # noqa: S608 - a constant
 """What findings read of the samples, which are read once."""
 
 _BEHIND = """

@@ -117,10 +117,35 @@ def _load_sql(column: str) -> str:
     """
 
 
+SAMPLES_BY_TREE = """
+WITH found AS (FROM resources WHERE event = 'resource_sample'
+), trees AS (
+    SELECT host, pid, max(processes) AS processes, count(processes) + count(cpu_s) = 0 AS told,
+        min("timestamp") AS first, max("timestamp") AS last
+    FROM found WHERE scope = 'worker' AND pid IS NOT NULL GROUP BY host, pid
+), workers_at_once AS (
+    SELECT one.host, count(*) AS number FROM trees AS one JOIN trees AS other
+        ON one.host = other.host AND other.first <= one.first AND one.first <= other.last
+    WHERE one.told AND other.told GROUP BY one.host, one.pid
+), holding AS ( -- hosts on which a tree has more processes than there are workers beside it
+    SELECT host FROM trees JOIN workers_at_once USING (host)
+    GROUP BY host HAVING max(processes) > max(number)
+)
+SELECT found.* REPLACE (CASE WHEN scope = 'worker' AND (host, pid) IN (
+        SELECT (host, pid) FROM trees JOIN holding USING (host) WHERE told)
+    THEN 'worker_process' ELSE scope END AS scope)
+FROM found
+"""
+"""The samples of a run, each process in one tree.
+
+A worker of Dask tells of itself in scope `worker`, without counters. Where the program started it, as a
+cluster on this machine does, it is a part of the program's tree, which was sampled whole: its samples have
+the scope of such a part."""
+
 _BY_SCOPE = f"""
 WITH samples AS (
     SELECT *, CASE scope WHEN 'node' THEN cpu_percent WHEN 'gpu' THEN gpu_percent ELSE cpu_cores END AS load
-    FROM resources WHERE event = 'resource_sample'
+    FROM ({SAMPLES_BY_TREE})
 ), sources AS (
     SELECT scope, host, CASE scope WHEN 'worker' THEN coalesce(CAST(pid AS VARCHAR), worker) END AS tree,
         {", ".join(f"{_grown(name)} AS {name}" for name in (*_SECONDS, *_COUNTS))}
