@@ -9,7 +9,7 @@ from collections import Counter
 
 import dask
 import pytest
-from distributed import Client, Future, LocalCluster, get_worker, wait
+from distributed import Client, Future, LocalCluster, Reschedule, get_worker, wait
 
 import flightlog
 from flightlog.core.errors import UsageError
@@ -69,6 +69,13 @@ def fail_once(path):
         path.write_text("tried")
         raise OSError("the first try")
     return "the second try"
+
+
+def goes_elsewhere_once(path):
+    if not path.exists():
+        path.write_text("tried")
+        raise Reschedule
+    return "elsewhere"
 
 
 def big(n):
@@ -227,6 +234,14 @@ def test_a_retry_is_an_attempt_with_the_reason_of_the_one_before(client, tmp_pat
     [retried] = of(run.path, TaskRetried)
     assert (retried.attempt, retried.reason) == (1, "OSError: the first try")
     assert [(type(end), end.attempt) for end in of(run.path, TaskEnded)] == [(TaskCompleted, 2)]
+
+
+def test_a_task_that_dask_reschedules_has_not_failed(client, tmp_path):
+    with flightlog.watch(client, runs_dir=tmp_path) as run:
+        assert client.submit(goes_elsewhere_once, tmp_path / "tried").result() == "elsewhere"
+    [retried] = of(run.path, TaskRetried)
+    assert (retried.attempt, retried.reason, of(run.path, Failure)) == (1, "Dask: reschedule", [])
+    assert flightlog.diagnose(run.path).answer == "The run completed without failures (1 task completed)."
 
 
 def test_a_cancelled_task_says_so(client, tmp_path):

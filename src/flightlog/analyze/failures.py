@@ -17,7 +17,7 @@ from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.analyze.tallies import by_two_keys, copied, grouped, json_object
 from flightlog.core.text import cut_end
 from flightlog.events.base import Json
-from flightlog.store.tables.views import ERROR_IN_REASON
+from flightlog.store.tables.views import ERROR_IN_REASON, PUT_BACK
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
@@ -101,7 +101,7 @@ WITH accounts AS (
     UNION ALL
     SELECT 2, 'task', {ERROR_IN_REASON}, left(reason, 500), NULL, task, task_id, attempt, worker, NULL, NULL,
         "timestamp"
-    FROM task_lines WHERE kind = 4
+    FROM task_lines WHERE kind = 4 AND NOT coalesce({PUT_BACK}, false)
 ), told AS (
     SELECT min(rank) AS rank, arg_min(scope, rank) AS scope, arg_min(error_type, rank) AS error_type,
         arg_min(words, rank) AS words, arg_min(fingerprint, rank) AS fingerprint, max(task) AS task, task_id,
@@ -119,7 +119,7 @@ FROM told
 """  # noqa: S608 - a constant
 """Of the accounts of one attempt that in `failures` comes first: it knows most. What a batch system says of
 an attempt that has its own account (scope `worker`) stands beside it. Kinds of lines: 6 is a failed attempt,
-4 one that is retried."""
+4 one that is retried, which has failed unless its engine put it back by itself."""
 
 _FOLD_RUN = """
 DELETE FROM failure_records WHERE scope = 'run' AND task_id IS NULL AND EXISTS (

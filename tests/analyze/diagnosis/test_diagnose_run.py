@@ -147,6 +147,16 @@ def test_a_run_without_failures_says_so(tmp_path):
     assert (found.answer, found.causes) == ("The run completed without failures (1 task completed).", [])
 
 
+def test_tasks_that_dask_put_back_by_itself_did_not_fail_first(tmp_path):
+    events: list[Event] = []
+    for n in range(7):
+        why = {"task": "shuffle-p2p", "task_id": f"t{n}", "reason": "Dask: reschedule"}
+        events += [started(f"t{n}", 0.5), TaskRetried(timestamp=at(1), **why)]
+        events += [completed(f"t{n}", 2, 0.5, attempt=2)]
+    found = flightlog.diagnose(make_run(tmp_path, events))
+    assert (found.answer, found.causes) == ("The run completed without failures (7 tasks completed).", [])
+
+
 def test_an_error_that_ended_a_task_and_then_the_run_is_one_failure(tmp_path):
     events = [
         failed("t", 1, 0.5, error_type="KeyError", error_message="'x'"),

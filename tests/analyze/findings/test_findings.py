@@ -588,6 +588,17 @@ def test_workers_that_are_slower_than_the_others_are_named(tmp_path: Path) -> No
     assert "sim took 3.0 times as long on w3 as on the others (300 ms)" in finding.sentence
 
 
+def test_every_other_worker_may_be_slow(tmp_path: Path) -> None:
+    events = [event for n in range(4) for event in up(f"w{n}")]
+    for worker in range(4):
+        took = 0.9 if worker % 2 else 0.15
+        for turn in range(int(9.9 // took)):
+            events += work(f"t{100 * worker + turn}", f"w{worker}", turn * took, (turn + 1) * took)
+    finding = one(tmp_path, "slow_workers", events)
+    assert finding.where == ["w1", "w3"]
+    assert "sim took 6.0 times as long on w1, w3 as on the others (150 ms)" in finding.sentence
+
+
 def test_chance_makes_no_worker_slow(tmp_path: Path) -> None:
     dice, events = Random(7), [event for n in range(8) for event in up(f"w{n}")]
     for number in range(80):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from builders.runs import at, make_run
-from builders.task_events import failed, started, submitted
+from builders.task_events import completed, failed, started, submitted
 
 from flightlog.analyze.failures import FailureCase, FailureExample, FailureGroup, FailureSummary
 from flightlog.analyze.limits import DiagnosisLimits
@@ -138,6 +138,26 @@ def test_dependents_of_what_is_not_in_the_record_are_one_cause(tmp_path: Path) -
         for n in range(3)
     ]
     assert summed_up(tmp_path, *events).groups == 1
+
+
+def test_an_attempt_that_its_engine_put_back_by_itself_has_not_failed(tmp_path: Path) -> None:
+    """Dask reschedules tasks of a shuffle; one task of the run did fail first."""
+    events: list[Event] = []
+    for n, reason in enumerate(["Dask: reschedule"] * 7 + ["OSError: gone"]):
+        task = {"task": "sim", "task_id": f"t{n}"}
+        events += [
+            submitted(f"t{n}"),
+            started(f"t{n}", 0.0),
+            TaskRetried(timestamp=at(1), reason=reason, **task),
+            TaskStarted(timestamp=at(2), attempt=2, worker="w2", queue_s=None, **task),
+            completed(f"t{n}", 3, 1.0, "w2", attempt=2),
+        ]
+    run = Run(make_run(tmp_path, events))
+    found = report_on(run)
+    assert (found.tasks.retried, found.tasks.failed) == (8, 0)
+    assert (found.failures.count, [one.message for one in found.failures.by_cause]) == (1, ["OSError: gone"])
+    types = run.sql("SELECT error_type, count(*) FROM attempts WHERE attempt = 1 GROUP BY 1 ORDER BY 2")
+    assert types.rows() == [("OSError", 1), (None, 7)]
 
 
 def test_no_failure_is_no_group(tmp_path: Path) -> None:

@@ -413,6 +413,38 @@ def test_memory_that_ran_short_because_it_grew_is_told_as_its_growth(tmp_path: P
     assert found.verdict.kind == "memory_growth"
 
 
+def test_workers_whose_memory_grows_with_each_task_are_told_where_nothing_costs_time(tmp_path: Path) -> None:
+    events = worker("w1")
+    for n in range(10):
+        events += task(f"t{n}", "w1", n, n + 1.0, rss_before_bytes=(50 + 40 * n) << 20)
+    verdict = report(tmp_path, events).verdict
+    assert verdict.kind == "memory_growth"
+    assert "40.0 MiB" in verdict.sentence
+
+
+def test_a_run_of_which_nothing_was_recorded_says_why_and_what_to_do(tmp_path: Path) -> None:
+    """A pool of processes, joblib or `multiprocessing.Pool` inside of `flightlog.record`."""
+    events = samples("worker", cpu_cores=[1.8] * 11, cpu_s=[n * 1.8 for n in range(11)])
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.sentence) == (
+        "nothing_recorded",
+        "What limited this run is not known: no task and no span of it was recorded; pools and threads that "
+        "the program starts by itself are not seen. It used 1.8 cores on average.",
+    )
+    assert verdict.advice is not None
+    assert verdict.advice.startswith("`with flightlog.span(...)` around the steps of the program")
+
+
+def test_a_loss_of_a_few_percent_is_not_what_limited_the_run(tmp_path: Path) -> None:
+    """Workers that were there after 0.4 of 10 s: 4 % of the time, and a finding all the same."""
+    events = [*worker("w1", ready=0.4), *worker("w2", ready=0.4)]
+    for n in range(12):
+        events += task(f"t{n}", f"w{n % 2 + 1}", 0.4 + n // 2 * 1.6, 0.4 + (n // 2 + 1) * 1.6)
+    found = report(tmp_path, events)
+    assert of_kind(found, "cold_starts").share == pytest.approx(0.04)
+    assert (found.verdict.kind, found.verdict.advice) == ("none", None)
+
+
 def test_a_cache_that_takes_longer_than_it_saves_is_told(tmp_path: Path) -> None:
     lookup: dict[str, Any] = {"task": "square", "result": "hit", "duration_s": 0.5, "saved_s": 0.01}
     events = [*worker("w1"), *task("t0", "w1", 0, 10)]

@@ -171,8 +171,12 @@ COLUMNS = (
 """The columns of `attempts`, after `run_id`."""
 
 
-ERROR_IN_REASON = """
-nullif(regexp_extract(reason, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1), '')
+PUT_BACK = "starts_with(reason, 'Dask: ')"
+"""Whether an attempt was retried though it had not failed: its engine put it back into the queue by itself,
+as Dask does with tasks of a shuffle. The reason is then the engine's own."""
+ERROR_IN_REASON = f"""
+CASE WHEN NOT {PUT_BACK} THEN
+nullif(regexp_extract(reason, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1), '') END
 """
 """The type of the error that an attempt was retried for."""
 _OF_ATTEMPT = {
