@@ -506,6 +506,23 @@ def test_tasks_that_need_one_that_failed_are_told_after_it(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("OSError: no file", "OSError: no file."),
+        (f"OSError: {'no file ' * 20}", f"OSError: {('no file ' * 20)[:110]}…"),
+        (
+            "OutOfMemoryError: out of memory. Tried to allocate 11.00 GiB, of which the device has 7 GiB. "
+            "Including non-PyTorch memory, this process has 132 GiB in use.",
+            "OutOfMemoryError: out of memory. Tried to allocate 11.00 GiB, of which the device has 7 GiB.",
+        ),
+    ],
+)
+def test_a_long_error_is_told_to_the_end_of_a_sentence_or_cut(tmp_path: Path, error: str, told: str) -> None:
+    verdict = report(tmp_path, alone(), status="failed", error=error).verdict
+    assert verdict.failed == f"The run failed, because of {told}"
+
+
 def test_threads_of_a_program_that_wait_for_the_interpreter_are_found_by_samples(tmp_path: Path) -> None:
     events = [span("burn", 0, 10, f"s{n}") for n in range(4)]
     events += samples("worker", cpu_s=[float(n) for n in range(11)], interpreter_wait_s=[0.01] * 11)

@@ -147,11 +147,15 @@ def _failed(facts: FindingFacts) -> str | None:
             else ""
         )
         first = format_count(tasks.failed - consequences)
-        return f"{first} of {plural(tasks.submitted, 'task')} failed{why}{others}."
+        return _sentence(f"{first} of {plural(tasks.submitted, 'task')} failed{why}{others}")
     if run.status in {"failed", "crashed"}:
         because = first_sentences(run.error, limit).rstrip(".")
-        return f"The run {run.status}{f', because of {because}' if because else ''}."
+        return _sentence(f"The run {run.status}{f', because of {because}' if because else ''}")
     return None
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith("…") else f"{text}."
 
 
 def _limit(facts: FindingFacts, findings: Sequence[Finding], failed: str) -> ReportVerdict:
