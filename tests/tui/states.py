@@ -54,7 +54,6 @@ STATE = LiveState(
     host="node-1",
     target="local",
     error=None,
-    as_of="2026-05-20T03:54:05.000000Z",
     progress=Progress(
         submitted=200,
         completed=117,
@@ -189,7 +188,6 @@ STATE = LiveState(
             queue_s=None,
         ),
     ],
-    recent=[],
     timeline=None,
     concurrency=chart(
         "count", [0.0, 1.0, 2.0, 4.0, 4.0, 3.0, 4.0], [0.0, 50.0, 90.0, 80.0, 80.0, 78.0, 76.0]
@@ -229,7 +227,6 @@ NOTHING = LiveState(
     host="",
     target=None,
     error=None,
-    as_of=SINCE,
     progress=Progress(
         submitted=0,
         completed=0,
@@ -252,7 +249,6 @@ NOTHING = LiveState(
     doing=[],
     failures=[],
     slowest=[],
-    recent=[],
     timeline=None,
     concurrency=None,
     cpu=None,

@@ -179,7 +179,8 @@ def test_a_curve_over_time_begins_with_the_run_and_is_none_where_that_is_unknown
     assert drawn is not None
     assert list(drawn["figure"]["data"][0]["x"]) == pytest.approx([1, 2, 3])
     assert "since" in drawn["figure"]["layout"]["xaxis"]["title"]["text"]
-    unknown = msgspec.structs.replace(state, start_time="some day")
+    begun_some_day = make_run(tmp_path / "unknown", values, start_time="some day")
+    unknown = FollowedRun(begun_some_day, now=lambda: NOW).update()
     assert run_figures(unknown)[CURVES[0]] is None
 
 
@@ -321,7 +322,7 @@ def viewed(runs: Path, doing: Callable[[User], Awaitable[Any]]) -> Any:
 
 
 def test_what_has_not_changed_is_not_sent_again(tmp_path: Path, state: LiveState) -> None:
-    later = msgspec.structs.replace(state, as_of=at(41))
+    later = msgspec.structs.replace(state, changed=state.changed + 1)
     more = msgspec.structs.replace(
         state, log=[LogLine(at=at(41), kind="user_event", text="epoch", level="info"), *state.log]
     )

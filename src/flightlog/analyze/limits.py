@@ -784,8 +784,6 @@ class LiveLimits:
     """Failures that are listed, the newest."""
     max_log_lines: Final = 200
     """Lines of the log, the newest."""
-    max_recent_tasks: Final = 50
-    """Attempts that ended that are listed, the newest."""
     max_slowest_tasks: Final = 20
     """Completed tasks that are listed, the slowest."""
     max_listed_spans: Final = 100

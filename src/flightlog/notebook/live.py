@@ -24,10 +24,11 @@ from flightlog.notebook.limits import NotebookLimits
 from flightlog.notebook.runs import count_bar
 from flightlog.record.context import active_runs
 from flightlog.show.document import Item, Items, Paragraph, Section, StatusLine
-from flightlog.show.live import TABLES, Follower, ended_of
+from flightlog.show.live import TABLES
 from flightlog.show.phrases import doing_title
 
 if TYPE_CHECKING:
+    from flightlog.analyze.live.follow import FollowedRun
     from flightlog.analyze.live.results import LiveState
     from flightlog.record.run import LiveRun as Recorded
     from flightlog.session.session import Session
@@ -135,7 +136,7 @@ def follow(
     wait: bool | None = None,
     every_s: float = NotebookLimits.display_interval_s,
     show: Callable[[str], DisplayHandle] = show_here,
-    follower: Callable[[Path], Follower] | None = None,
+    follower: Callable[[Path], FollowedRun] | None = None,
 ) -> None:
     """Show a run, and go on showing how it stands until it ends or the cell is interrupted.
 
@@ -167,7 +168,7 @@ def follow(
     ).start()
 
 
-def _go_on(watched: Follower, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
+def _go_on(watched: FollowedRun, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
     before = state_html(state)
     pause_s = every_s
     while state.status == "running" or state.reading is not None:
@@ -181,7 +182,7 @@ def _go_on(watched: Follower, state: LiveState, shown: DisplayHandle, every_s: f
             before = html
 
 
-def _aside(watched: Follower, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
+def _aside(watched: FollowedRun, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
     try:
         _go_on(watched, state, shown, every_s)
     except Exception:  # nobody waits for this thread, and the notebook goes on
@@ -193,7 +194,7 @@ def state_html(state: LiveState) -> str:
     done, problems = state.progress, state.problems
     words = [state.status, state.project]
     if done.submitted:
-        words.append(f"{format_count(ended_of(done)[0])} of {plural(done.submitted, 'task')}")
+        words.append(f"{format_count(done.ended)} of {plural(done.submitted, 'task')}")
     words.append(f"{'for' if state.status == 'running' else 'in'} {format_duration(state.elapsed_s)}")
     if state.status == "running" and done.left_s is not None:
         words.append(f"about {format_duration(done.left_s)} left")

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -34,14 +34,6 @@ if TYPE_CHECKING:
         Progress,
         WorkerNow,
     )
-
-
-class Follower(Protocol):
-    """Follows a run; `analyze.live.follow.FollowedRun` is one."""
-
-    def update(self, limit_s: float | None = None) -> LiveState:
-        """Read new events, for at most this many seconds, and return the state of the run."""
-        ...
 
 
 class LiveCell(Struct, frozen=True):
@@ -485,18 +477,12 @@ def _how_far(state: LiveState, width: int) -> str:
     return progress_line(state.progress, width)
 
 
-def ended_of(progress: Progress) -> tuple[int, int]:
-    """How many tasks have ended, of how many; submissions may not be recorded."""
-    ended = progress.completed + progress.failed + progress.cancelled
-    return ended, max(progress.submitted, ended + progress.running)
-
-
 def progress_line(progress: Progress, width: int) -> str:
     """A progress bar with counts, most important first, and the estimated remaining time."""
     if progress.done is None:
         return "no task has been submitted"
     columns = BAR[width >= LiveTextLimits.wide_terminal]
-    ended, known = map(format_count, ended_of(progress))
+    ended, known = format_count(progress.ended), format_count(progress.known)
     parts = [f"{ended} of {known} ({format_percent(progress.done)})"]
     if progress.failed:
         parts.append(f"{format_count(progress.failed)} failed")

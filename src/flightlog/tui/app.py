@@ -1,11 +1,10 @@
 """The live view of a run in a terminal: the application, its panes (tables that keep their cursor while rows
-change, with plots below) and screens, and the thread that reads the run.
+change, with plots below) and screens.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -20,12 +19,11 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tabs
 
-from flightlog.analyze.live.results import update_pause_s
+from flightlog.analyze.live.follow import FollowedRun, FollowedRuns
 from flightlog.core.units import format_count, format_duration
 from flightlog.show.live import (
     IN_TERMINAL,
     TABLES,
-    Follower,
     LiveRow,
     Pane,
     arranged,
@@ -59,16 +57,12 @@ ModalScreen { align: center middle; }
 """
 
 
-class RunRead(Message):
-    """A run was read: its state, or why it could not be."""
-
-    def __init__(self, path: Path, found: LiveState | Exception) -> None:
-        self.path, self.found = path, found
-        super().__init__()
+POLL_S = 0.1
+"""How often it is asked whether there is a newer state."""
 
 
 class TopApp(App[None]):
-    """A run as it happens. Reads in a thread, every `interval_s` seconds; recorded texts are never markup.
+    """A run as it happens. A thread reads it every `interval_s` seconds; recorded texts are never markup.
 
     `open_live` returns the follower of a run, `runs` lists the runs to choose from, newest first.
     """
@@ -93,7 +87,7 @@ class TopApp(App[None]):
         self,
         path: Path,
         *,
-        open_live: Callable[[Path], Follower],
+        open_live: Callable[[Path], FollowedRun],
         runs: Callable[[], Sequence[RunEntry]],
         interval_s: float = 1.0,
         ascii_only: bool = False,
@@ -103,9 +97,16 @@ class TopApp(App[None]):
         self.state: LiveState | None = None
         self.path = path
         self.paused = False
-        self._trouble = ""
+        self._problem: str | None = None
         self._runs, self._drawn = runs, ascii_text if ascii_only else str
-        self._reader = RunReader(open_live, self._tell, interval_s=interval_s)
+        self._open_live, self._interval_s = open_live, interval_s
+        self._live = self._reader()
+
+    def _reader(self) -> FollowedRuns:
+        """What reads one run; it is not forgotten, however long the view is paused."""
+        return FollowedRuns(
+            every_s=self._interval_s, forget_s=threading.TIMEOUT_MAX, open_run=self._open_live
+        )
 
     def compose(self) -> ComposeResult:
         """Head, panes, filter and keys."""
@@ -122,30 +123,27 @@ class TopApp(App[None]):
         self.query_one("#filter", Input).cursor_blink = False
         self.query_one(Tabs).can_focus = False
         self.board.table.focus()
-        self._reader.watch(self.path)
+        self.set_interval(POLL_S, self._poll)
+        self._poll()
 
     def on_unmount(self) -> None:
-        """Read no more."""
-        self._reader.close()
-
-    def _tell(self, path: Path, found: LiveState | Exception) -> None:
-        self.post_message(RunRead(path, found))  # from the reading thread, which is allowed
+        """Read no more; a read that hangs is not waited for."""
+        self._live.close(wait_s=0.0)
 
     @property
     def board(self) -> PaneView:
         """The pane in front."""
         return self.query_one(f"#{self.query_one(TabbedContent).active}", TabPane).query_one(PaneView)
 
-    def on_run_read(self, message: RunRead) -> None:
-        """Show a state, unless another run is shown by now or the view is paused."""
-        if message.path != self.path or self.paused:
+    def _poll(self, *, at_once: bool = False) -> None:
+        """Show a newer state where there is one, unless the view is paused."""
+        if self.paused:
             return
-        if isinstance(message.found, Exception):
-            why = str(message.found) or type(message.found).__name__
-            self._trouble = f"The run cannot be read: {brief(why)}"
-        else:
-            self._trouble, self.state = "", message.found
-        self._show()
+        state = self._live.state(self.path, at_once=at_once)
+        problem = self._live.problem(self.path)
+        if state is not self.state or problem != self._problem:
+            self.state, self._problem = state, problem
+            self._show()
 
     def on_resize(self) -> None:
         """Everything is cut to the width, which is known once the event has been dealt with."""
@@ -156,12 +154,13 @@ class TopApp(App[None]):
             return
         width = max(20, self.size.width - 2)
         head = self.query_one("#head", Static)
+        problem = f"The run cannot be read: {brief(self._problem)}" if self._problem else ""
         if self.state is None:
-            say(head, Text(self._trouble or "Reading the run …"))
+            say(head, Text(problem or "Reading the run …"))
             return
         lines = head_lines(self.state, width=width, remark="paused" if self.paused else "")
-        trouble = [f"! {self._trouble}"] if self._trouble else []
-        say(head, _painted([*map(self._drawn, lines), *trouble], self.state.status))
+        lines = [*map(self._drawn, lines), *([f"! {problem}"] if problem else [])]
+        say(head, _painted(lines, self.state.status))
         found = panes(self.state)
         tabs = self.query_one(TabbedContent)
         for name, pane in found.items():
@@ -247,8 +246,8 @@ class TopApp(App[None]):
     def action_pause(self) -> None:
         """Pause, or go on at once."""
         self.paused = not self.paused
-        self._reader.pause(self.paused)
         self._show()
+        self._poll(at_once=True)
 
     def action_runs(self) -> None:
         """Choose another run."""
@@ -257,9 +256,9 @@ class TopApp(App[None]):
     def _watch(self, path: Path | None) -> None:
         if path is None or path == self.path:
             return
-        self.path, self.state, self.paused, self._trouble = path, None, False, ""
-        self._reader.pause(False)
-        self._reader.watch(path)
+        self.path, self.state, self.paused, self._problem = path, None, False, None
+        self._live.close(wait_s=0.0)
+        self._live = self._reader()
         for board in self.query(PaneView):
             board.forget()
         self._show()
@@ -279,81 +278,6 @@ def _painted(lines: Sequence[str], status: str) -> Text:
     if status in tones and (at := lines[0].find(status)) >= 0:
         text.stylize(tones[status], at, at + len(status))
     return text
-
-
-LOOK_S = 0.5
-"""Maximum time of one read of a large run: the state so far is shown."""
-
-
-class RunReader:
-    """Reports the state of a run every `interval_s` seconds, and at once after a switch to another run.
-
-    `tell(path, state)` is called in the reading thread, with the error instead of a state where a run cannot
-    be read. The thread is a daemon: closing never waits for a read that hangs.
-    """
-
-    def __init__(
-        self,
-        open_live: Callable[[Path], Follower],
-        tell: Callable[[Path, LiveState | Exception], None],
-        *,
-        interval_s: float,
-    ) -> None:
-        self._open, self._tell, self._interval_s = open_live, tell, interval_s
-        self._pause_s = interval_s
-        self._changed = threading.Condition()
-        self._path: Path | None = None
-        self._due = self._paused = self._closed = False
-        self._thread: threading.Thread | None = None
-
-    def watch(self, path: Path) -> None:
-        """Read this run from now on; starts the thread the first time."""
-        with self._changed:
-            self._path, self._due = path, True
-            self._changed.notify()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._read, name="flightlog-top", daemon=True)
-            self._thread.start()
-
-    def pause(self, paused: bool) -> None:
-        """Read nothing until further notice, or go on at once."""
-        with self._changed:
-            self._paused, self._due = paused, not paused
-            self._changed.notify()
-
-    def close(self) -> None:
-        """Stop reading and reporting; returns at once."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-
-    def _read(self) -> None:
-        live: Follower | None = None
-        watched: Path | None = None
-        while (path := self._next()) is not None:
-            begun = time.thread_time()
-            try:
-                if live is None or path != watched:
-                    live, watched = self._open(path), path
-                found: LiveState | Exception = live.update(LOOK_S)
-            except Exception as error:  # noqa: BLE001 - the view says what happened, and tries again
-                live, found = None, error
-            self._pause_s = update_pause_s(self._interval_s, time.thread_time() - begun)
-            with self._changed:
-                if self._closed:
-                    return
-            self._tell(path, found)
-            if not isinstance(found, Exception) and found.reading is not None:
-                with self._changed:  # there is more to read already: do not wait
-                    self._due = self._due or path == self._path
-
-    def _next(self) -> Path | None:
-        """The run to read, when it is time; None at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._due or self._closed, timeout=self._pause_s)
-            self._changed.wait_for(lambda: self._closed or not self._paused)
-            self._due = False
-            return None if self._closed else self._path
 
 
 STYLES = {"bad": "red", "warn": "yellow", "good": "green", "quiet": "dim", "name": "cyan"}

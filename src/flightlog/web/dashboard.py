@@ -15,10 +15,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from flightlog.analyze.live.follow import FollowedRuns
 from flightlog.show.terminal import brief
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, RunEntry, past_runs
@@ -28,7 +29,6 @@ from flightlog.store.runs_folder import RunsPlace, place
 from flightlog.web.limits import WebLimits
 
 if TYPE_CHECKING:
-    from flightlog.analyze.live.results import LiveState
     from flightlog.export.prometheus.server import MetricsPage
     from flightlog.store.run import Run
 
@@ -37,29 +37,16 @@ Result = TypeVar("Result")
 STATUSES = ("running", "completed", "failed", "interrupted", "crashed", "unknown")
 
 
-class Live(Protocol):
-    """Follows runs for all viewers."""
-
-    def state(self, path: Path) -> LiveState | None:
-        """The latest state of a run, without waiting; None before the first."""
-
-    def problem(self, path: Path) -> str | None:
-        """Why there is no newer state of a run; None without a problem."""
-
-    def close(self) -> None:
-        """Follow nothing more."""
-
-
 class Dashboard:
     """One folder of runs, shown to any number of viewers. Its methods belong to the event loop, and never
     block it.
     """
 
-    def __init__(self, given: str | None = None, *, live: Live | None = None) -> None:
+    def __init__(self, given: str | None = None, *, live: FollowedRuns | None = None) -> None:
         self.runs = RunsFolder(given)
         self.results = SharedResults()
         self.listing_results = SharedResults(threads=1)
-        self.live = _live() if live is None else live
+        self.live = FollowedRuns() if live is None else live
         self.metrics: MetricsPage | None = None
         """Created on first use."""
         self.patience_s = WebLimits.progress_shown_after_s
@@ -111,12 +98,6 @@ class Dashboard:
         self.live.close()
         self.results.close()
         self.listing_results.close()
-
-
-def _live() -> Live:
-    from flightlog.analyze.live.follow import FollowedRuns
-
-    return FollowedRuns()
 
 
 class _SharedResult(NamedTuple):

@@ -17,14 +17,12 @@ from msgspec import Struct
 from nicegui import events, json, ui
 from nicegui.element import Element
 
-from flightlog.analyze.charts.results import Curve
 from flightlog.core.text import plural
-from flightlog.core.time import SECOND, moment
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.figures.lines import chart_figure, curve_figure, curve_notes, limit_note
 from flightlog.show.figures.style import CONFIG, colors_of
 from flightlog.show.figures.timeline import timeline_figure
-from flightlog.show.live import NOTHING, TABLES, LiveRow, Pane, call_text, ended_of, error_text, left_text
+from flightlog.show.live import NOTHING, TABLES, LiveRow, Pane, call_text, error_text, left_text
 from flightlog.show.phrases import doing_title, moment_text, money_text
 from flightlog.show.terminal import brief
 from flightlog.web.dashboard import STATUSES
@@ -296,7 +294,7 @@ def _progress(state: LiveState) -> str:
         return f"still reading, {read} so far: {plural(progress.submitted, 'task')}"
     if progress.done is None:
         return "no tasks were recorded" if state.over else "no tasks so far"
-    ended, known = map(format_count, ended_of(progress))
+    ended, known = format_count(progress.ended), format_count(progress.known)
     parts = [f"{ended} of {known} tasks ended ({format_percent(progress.done)})"]
     if progress.per_s is not None and not state.over:
         parts.append(f"{progress.per_s:.3g} a second")
@@ -425,24 +423,12 @@ def run_figures(state: LiveState) -> dict[str, dict[str, Any] | None]:
         if chart is not None:
             notes = [*chart.notes, limit_note(chart) or ""]
             found[name] = _ready(TITLES[name], chart_figure(chart, notes=False), chart.since, notes)
-    for name, curve in zip(CURVES, _curves(state), strict=False):
+    curves = [one.points for one in sorted(state.metrics, key=lambda one: -one.count) if one.points]
+    for name, curve in zip(CURVES, curves, strict=False):
         drawn = curve_figure(curve, length_s=state.elapsed_s or 0.0, since=start, notes=False)
         since = start if curve.by == "time" else None
         found[name] = _ready(brief(curve.name, 80), drawn, since, curve_notes(curve))
     return {name: found.get(name) for name in (*TITLES, *CURVES)}
-
-
-def _curves(state: LiveState) -> list[Curve]:
-    """A curve over time needs a start of the run."""
-    started = moment(state.start_time)
-    curves = []
-    for one in sorted(state.metrics, key=lambda one: -one.count):
-        points = one.points
-        if points is not None and (points.by == "step" or started is not None):
-            began = 0.0 if points.by == "step" else (started or 0) / SECOND
-            moved = {field: [at - began for at in getattr(points, field)] for field in ("at", "lost_at")}
-            curves.append(Curve(name=one.name, **{**msgspec.structs.asdict(points), **moved}))
-    return curves
 
 
 def _without_crowd(chart: Chart) -> Chart:

@@ -16,8 +16,8 @@ from builders.task_events import completed, failed, started
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.charts.layout import TimeWindow, means
-from flightlog.analyze.charts.lines import with_gaps
+from flightlog.analyze.charts.layout import TimeWindow
+from flightlog.analyze.charts.lines import concurrency_chart, with_gaps
 from flightlog.analyze.charts.report_with_charts import bin_of, edges
 from flightlog.analyze.charts.results import ChartSeries, DurationSpread
 from flightlog.events import CacheLookup, DeviceMemory, Event, ResourceSample, WorkerReady
@@ -72,15 +72,18 @@ def test_means_over_stretches_are_those_of_the_intervals(
     stretches = TimeWindow(0, length).stretches(most)
     bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
     assert (bounds[0], bounds[-1], len(bounds) <= most + 1) == (0, length, True)
+    line = (
+        f"SELECT unnest({[since for since, _ in intervals]}::BIGINT[]) AS since, "
+        f"unnest({[until for _, until in intervals]}::BIGINT[]) AS until"
+    )
     with private_connection({}) as connection:
-        shown = means(
-            connection,
-            f"SELECT unnest({[since for since, _ in intervals]}::BIGINT[]) AS since, "
-            f"unnest({[until for _, until in intervals]}::BIGINT[]) AS until",
-            stretches,
-        )
+        chart = concurrency_chart(connection, TimeWindow(0, length), {"running": line}, points=most)
+    shown = [0.0] * (len(bounds) - 1) if chart is None else chart.series[0].value
     assert shown == [
-        sum(max(0, min(until, high) - max(since, low)) for since, until in intervals) / (high - low)
+        pytest.approx(
+            sum(max(0, min(until, high) - max(since, low)) for since, until in intervals) / (high - low),
+            abs=1e-9,
+        )
         for low, high in pairwise(bounds)
     ]
 

@@ -51,7 +51,7 @@ def test_how_many_ran_is_the_average_over_each_stretch(stays: list[tuple[int, in
     events.append(started("on", 70, "w1"))
     dice.shuffle(events)
     at_s, values = line(state_at(80, events), "running")
-    assert at_s == [pytest.approx(n * 80 / 300) for n in range(300)]
+    assert at_s == [pytest.approx((n + 0.5) * 80 / 300) for n in range(300)]
     for n, value in enumerate(values):
         begin, end = n * 80 / 300, (n + 1) * 80 / 300
         there = sum(max(0, min(end, (b + length) / 10) - max(begin, b / 10)) for b, length in stays)

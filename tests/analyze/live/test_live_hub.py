@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -117,14 +118,16 @@ def test_a_run_that_cannot_be_read_keeps_its_last_state_and_says_why(run: Path) 
 
 
 def test_one_thread_reads_for_all_and_ends_with_the_hub(run: Path) -> None:
-    runs = FollowedRuns()
+    others, runs = set(threading.enumerate()), FollowedRuns()
     found: list[LiveState] = []
 
     def ask() -> None:
-        state = runs.state(run, wait_s=60.0)
-        while state is None or state.reading is not None:
-            state = runs.state(run)
+        while (state := runs.state(run)) is None or state.reading is not None:
+            time.sleep(0.01)
         found.append(state)
+
+    def readers() -> list[str]:
+        return [one.name for one in threading.enumerate() if one not in others]
 
     asking = [threading.Thread(target=ask) for _ in range(5)]
     for thread in asking:
@@ -132,7 +135,28 @@ def test_one_thread_reads_for_all_and_ends_with_the_hub(run: Path) -> None:
     for thread in asking:
         thread.join()
     assert [state.progress.submitted for state in found] == [1] * 5
-    assert sum(thread.name == "flightlog-live" for thread in threading.enumerate()) == 1
+    assert readers() == ["flightlog-live"]
     runs.close()
-    assert not any(thread.name == "flightlog-live" for thread in threading.enumerate())
+    assert readers() == []
     assert runs.state(run) is not None
+
+
+def test_a_state_is_made_at_once_where_that_is_wanted(run: Path) -> None:
+    hub = Hub()
+    hub.runs.state(run)
+    hub.turn()
+    hub.runs.state(run, at_once=True)
+    hub.turn(0.01)
+    assert [one.updates for one in hub.opened] == [2]
+
+
+def test_a_run_is_opened_by_whoever_reads_it_and_anew_after_a_problem(run: Path) -> None:
+    hub = Hub()
+    hub.runs.state(run)
+    assert hub.opened == []
+    hub.turn()
+    hub.opened[0].fails = True
+    for _ in range(2):
+        hub.runs.state(run)
+        hub.turn(1.0)
+    assert ([one.updates for one in hub.opened], hub.runs.problem(run)) == ([2, 1], None)

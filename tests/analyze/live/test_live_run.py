@@ -269,9 +269,9 @@ def test_late_doubled_and_disordered_lines_count_as_in_the_tables_of_the_finishe
         )
         for one in state.names
     )
-    assert sorted(over, key=str) == sorted(
-        ((one.task_id, one.attempt, one.state, one.worker) for one in state.recent), key=str
-    )
+    assert follower._following is not None
+    followed = follower._following.tables.execute(_OVER.replace("attempts", "attempt_intervals")).fetchall()
+    assert sorted(over, key=str) == sorted(followed, key=str)
     assert sorted(spans) == sorted((one.name, one.ended) for one in state.spans)
     assert state.progress.waiting == waiting
 

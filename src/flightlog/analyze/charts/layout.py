@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.charts.results import TimelineRow
 from flightlog.analyze.limits import ChartLimits
-from flightlog.analyze.report.tasks import work_until
 from flightlog.core.intervals import Lanes
 from flightlog.core.text import cut, natural_key
 from flightlog.core.time import SECOND, timestamp_of
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.summary import ReportContext
-    from flightlog.store.tables.connection import Executes
     from flightlog.store.tables.run_tables import RunTables
 
 
@@ -202,9 +200,13 @@ class Stretches(NamedTuple):
         """When it begins; the one after the last begins at the end."""
         return min(number * self.width, self.length)
 
+    def bounds(self) -> list[int]:
+        """When each begins, and the end of the last."""
+        return [self.begins(n) for n in range(self.number + 1)]
+
     def middles_s(self) -> list[float]:
         """The middle of each, in seconds."""
-        return [(self.begins(n) + self.begins(n + 1)) / 2 / SECOND for n in range(self.number)]
+        return [(since + until) / 2 / SECOND for since, until in pairwise(self.bounds())]
 
 
 def frame_of(context: ReportContext) -> TimeWindow | None:
@@ -226,21 +228,6 @@ def frame_of(context: ReportContext) -> TimeWindow | None:
     if start is None:
         return None
     return TimeWindow(start, max(1, until - start if until is not None else 1))
-
-
-def means(tables: Executes, intervals: str, stretches: Stretches) -> list[float]:
-    """How many of these intervals run at once, on average over each stretch.
-
-    `intervals` is a select statement of `since` and `until`, nanoseconds from 0 to the end of the stretches.
-    """
-    bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
-    return means_between(bounds, work_until(tables, intervals, bounds, f"moment // {stretches.width}"))
-
-
-def means_between(bounds: Sequence[int], done: Sequence[int]) -> list[float]:
-    """The mean between each two bounds, of what was `done` up to each."""
-    steps = zip(pairwise(done), pairwise(bounds), strict=True)
-    return [(after - before) / (until - since) for (before, after), (since, until) in steps]
 
 
 def in_order(hosts: Mapping[str, str | None]) -> list[str]:

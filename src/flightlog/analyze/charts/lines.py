@@ -1,11 +1,11 @@
-"""Lines over time or steps: CPU, memory and GPUs by host and worker, device memory by rank, cache lookups,
-metrics.
+"""Lines over time or steps: concurrency, CPU, memory and GPUs by host and worker, device memory by rank,
+cache lookups, metrics.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,13 +13,56 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flightlog.analyze.charts.layout import TimeWindow
 from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves, Unit
 from flightlog.analyze.limits import ChartLimits, ReportLimits
+from flightlog.analyze.report.tasks import work_until
 from flightlog.analyze.tallies import by_two_keys, grouped
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
+    from flightlog.store.tables.connection import Executes
     from flightlog.store.tables.run_tables import RunTables
+
+
+def concurrency_chart(
+    tables: Executes,
+    frame: TimeWindow,
+    lines: Mapping[str, str],
+    *,
+    points: int,
+    digits: int = 9,
+    parameters: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+) -> Chart | None:
+    """How many intervals of each line there are at once: means over stretches of time, at the middle of each.
+
+    A line is a select statement of `since` and `until`, nanoseconds since 1970; one of which nothing lies in
+    the frame is left out. None where nothing is left.
+    """
+    stretches = frame.stretches(points)
+    bounds, at = stretches.bounds(), stretches.middles_s()
+    inside = [
+        f"""
+        SELECT least(greatest(since - {frame.start}, 0), {frame.length}) AS since,
+            least(greatest(until - {frame.start}, 0), {frame.length}) AS until
+        FROM ({line}) WHERE until > {frame.start} AND since < {frame.until}
+        """  # noqa: S608 - numbers, and statements of ours
+        for line in lines.values()
+    ]
+    if not lines:
+        return None
+    series = []
+    found = work_until(tables, inside, bounds, f"moment // {stretches.width}", parameters)
+    for label, done in zip(lines, found, strict=True):
+        means = [
+            round((after - before) / (until - since), digits)
+            for (before, after), (since, until) in zip(pairwise(done), pairwise(bounds), strict=True)
+        ]
+        if any(means):
+            series.append(ChartSeries(label=label, at_s=at, value=[*means]))
+    if not series:
+        return None
+    return Chart(since=frame.since, length_s=frame.length_s, unit="count", series=series, notes=list(notes))
 
 
 class ChartLine(NamedTuple):
@@ -55,31 +98,25 @@ def chart(
     notes: Sequence[str] = (),
 ) -> Chart | None:
     """The lines of a table that has `label`, `moment` and `samples`; None where nothing is known of any."""
-    tables.execute(
-        f"""
-        CREATE OR REPLACE TEMP TABLE ranked AS
-        SELECT label, {line.rank} AS rank, {line.limit} AS "limit" FROM {line.table}
-        WHERE {line.where} AND {line.value} IS NOT NULL GROUP BY label
-        """  # noqa: S608 - statements of ours
-    )
-    lines = tables.scalar("SELECT count(*) FROM ranked")
-    if not lines:
-        return None
+    known = f"{line.where} AND {line.value} IS NOT NULL"
     rows = tables.execute(
         f"""
-        SELECT ranked.label, "limit", moment, {line.value}, samples
-        FROM (
-            SELECT * FROM ranked ORDER BY rank DESC NULLS LAST, label LIMIT {ChartLimits.max_lines}
-        ) AS ranked
-            JOIN {line.table} AS sampled ON sampled.label = ranked.label
-        WHERE {line.where} AND {line.value} IS NOT NULL ORDER BY rank DESC NULLS LAST, ranked.label, moment
+        SELECT label, "limit", moment, {line.value}, samples, lines FROM {line.table} JOIN (
+            SELECT label, {line.rank} AS rank, {line.limit} AS "limit", count(*) OVER () AS lines
+            FROM {line.table} WHERE {known} GROUP BY label
+            ORDER BY rank DESC NULLS LAST, label LIMIT {ChartLimits.max_lines}
+        ) USING (label)
+        WHERE {known} ORDER BY rank DESC NULLS LAST, label, moment
         """  # noqa: S608 - statements of ours
     ).fetchall()
+    if not rows:
+        return None
+    lines = rows[0][-1]
     found: dict[str, tuple[float | None, list[tuple[float, float | None]]]] = {}
-    for label, limit, at, value, _ in rows:
+    for label, limit, at, value, *_ in rows:
         found.setdefault(label, (limit, []))[1].append((at / SECOND, _number(value)))
     said = list(notes)
-    if any(row[-1] > 1 for row in rows):
+    if any(samples > 1 for *_, samples, _ in rows):
         within = format_duration(frame.stretches(ChartLimits.max_line_points).width / SECOND)
         said.append(f"Each point is the {line.kind} of the samples within {within}.")
     if all(len(known) == 1 for _, known in found.values()):

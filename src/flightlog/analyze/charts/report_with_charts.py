@@ -17,9 +17,14 @@ from flightlog.analyze.charts.layout import (
     frame_of,
     in_order,
     lay_out_items,
-    means,
 )
-from flightlog.analyze.charts.lines import curves, device_memory, lookups, resource_use
+from flightlog.analyze.charts.lines import (
+    concurrency_chart,
+    curves,
+    device_memory,
+    lookups,
+    resource_use,
+)
 from flightlog.analyze.charts.results import (
     Chart,
     ChartSeries,
@@ -277,36 +282,20 @@ def _laid_out(
 
 
 def load(tables: RunTables, frame: TimeWindow) -> Chart | None:
-    """Means over stretches of time, at the middle of each, from `drawn` and `worker_lives`.
+    """Attempts that ran and waited, and workers that were up, from `drawn` and `worker_lives`.
 
     What ran is left out where it is not known when, what waited where nothing did; None where nothing is
     left.
     """
-    stretches = frame.stretches(ChartLimits.max_concurrency_points)
-    at = stretches.middles_s()
+    start, points = frame.start, ChartLimits.max_concurrency_points
     lines = {
-        "running": "SELECT since, until FROM drawn WHERE since IS NOT NULL",
-        "waiting": "SELECT waits AS since, waited AS until FROM drawn WHERE waits < waited",
-        "workers up": f"""
-            SELECT least(greatest(since - {frame.start}, 0), {frame.length}) AS since,
-                least(greatest(until - {frame.start}, 0), {frame.length}) AS until FROM worker_lives
-        """,  # noqa: S608 - numbers
+        "running": f"SELECT since + {start} AS since, until + {start} AS until FROM drawn",  # noqa: S608
+        "waiting": f"SELECT waits + {start} AS since, waited + {start} AS until FROM drawn",  # noqa: S608
+        "workers up": "SELECT since, until FROM worker_lives",
     }
-    series = [
-        ChartSeries(label=label, at_s=at, value=list(means(tables, intervals, stretches)))
-        for label, intervals in lines.items()
-        if tables.scalar(f"SELECT count(*) FROM ({intervals})")  # noqa: S608 - statements of ours
-    ]
-    if not series:
-        return None
-    each = format_duration(stretches.width / 1e9)
-    return Chart(
-        since=frame.since,
-        length_s=frame.length_s,
-        unit="count",
-        series=series,
-        notes=[f"Each point is the mean over {each}."],
-    )
+    each = format_duration(frame.stretches(points).width / SECOND)
+    notes = [f"Each point is the mean over {each}."]
+    return concurrency_chart(tables, frame, lines, points=points, notes=notes)
 
 
 class OverviewDurations(Struct, frozen=True, kw_only=True):

@@ -167,11 +167,12 @@ class Waits(Struct, frozen=True, kw_only=True):
     notes: list[str] = []
 
 
-class MetricPoints(Struct, frozen=True, kw_only=True):
-    """Values of a metric, in order; the lists are of one length but for `lost_at`."""
+class Curve(Struct, frozen=True, kw_only=True):
+    """The values of one metric, in order; the lists are of one length but for `lost_at`."""
 
+    name: str
     by: Literal["step", "time"]
-    """Whether `at` has steps, or seconds: after the start of the run, or since 1970 while it goes on."""
+    """Whether `at` has steps, or seconds after the start of the run."""
     at: list[float]
     value: list[float | None]
     """The mean where several values are on one point; null where none of them is a number."""
@@ -184,12 +185,6 @@ class MetricPoints(Struct, frozen=True, kw_only=True):
     """All there are."""
     lost: int
     """How many of them were NaN or infinite."""
-
-
-class Curve(MetricPoints, frozen=True, kw_only=True):
-    """The values of one metric."""
-
-    name: str
 
 
 class Curves(Struct, frozen=True, kw_only=True):

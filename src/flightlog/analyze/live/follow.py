@@ -19,9 +19,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from flightlog.analyze.limits import LiveLimits
-from flightlog.analyze.live.results import LiveState, LogLine, Progress, args_text, update_pause_s
-from flightlog.analyze.live.state import LiveEvents, LiveQuestions, RunTime, counts_so_far
-from flightlog.analyze.live.tasks import TASK_COUNTS
+from flightlog.analyze.live.results import (
+    TASK_COUNTS,
+    LiveState,
+    LogLine,
+    Progress,
+    args_text,
+    progress_of,
+    update_pause_s,
+)
+from flightlog.analyze.live.state import LiveEvents, LiveQuestions, counts_so_far
+from flightlog.analyze.live.tasks import RunTime
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import cut, first_line
 from flightlog.core.time import SECOND, moment, timestamp_of
@@ -203,7 +211,6 @@ class FollowedRun:
             host=cut(info.host, LiveLimits.max_name_chars),
             target=None if info.target is None else cut(info.target, LiveLimits.max_name_chars),
             error=None if info.error is None else cut(info.error, 4 * LiveLimits.max_line_chars),
-            as_of=timestamp_of(now),
             problems=self._problems(found.problems, reading, heard_s, there=there),
             changed=self._changed,
             reading=reading,
@@ -212,7 +219,6 @@ class FollowedRun:
                 for name, value in list(info.tags.items())[: LiveLimits.max_listed_tags]
             },
             command=cut(" ".join(info.command), 4 * LiveLimits.max_line_chars),
-            heard_s=heard_s,
             **found.fields,
         )
 
@@ -457,14 +463,8 @@ class WholeReader:
 def _counted_progress(info: RunInfo) -> Progress:
     """The tasks that `run.json` counted, of a run that is over and whose lines of tasks are not there."""
     ended = info.tasks_completed + info.tasks_failed
-    return Progress(
-        submitted=info.tasks_submitted,
-        completed=info.tasks_completed,
-        failed=info.tasks_failed,
-        running=0,
-        waiting=max(0, info.tasks_submitted - ended),
-        done=ended / info.tasks_submitted if info.tasks_submitted else None,
-    )
+    counts = {name: getattr(info, f"tasks_{name}", 0) for name in TASK_COUNTS}
+    return progress_of(**counts, waiting=max(0, info.tasks_submitted - ended))
 
 
 def _life(info: RunInfo, status: str, ended: str | None) -> list[LogLine]:
@@ -508,12 +508,10 @@ def with_headline(state: LiveState, run: Path) -> LiveState:
     counts: dict[str, Any] = {name: getattr(tasks, name) for name in TASK_COUNTS}
     if tasks.pending is None or None in counts.values():
         return state
-    ended = counts["completed"] + counts["failed"] + counts["cancelled"]
-    all_known = max(counts["submitted"], ended + counts["running"])
     looked = (cache.lookups or 0) + (cache.bypassed or 0) > 0
     return msgspec.structs.replace(
         state,
-        progress=Progress(**counts, waiting=tasks.pending, done=ended / all_known if all_known else None),
+        progress=progress_of(**counts, waiting=tasks.pending),
         cache_hits=cache.hits if looked else None,
         cache_lookups=cache.lookups if looked else None,
     )
@@ -689,8 +687,8 @@ def signature_of(parts: Mapping[str, list[Part]]) -> Signature:
 
 
 class _ReadState:
-    def __init__(self, run: FollowedRun, asked: float) -> None:
-        self.run = run
+    def __init__(self, asked: float) -> None:
+        self.run: FollowedRun | None = None
         self.asked = asked
         self.worked_out = -1e300
         self.interval_s = 0.0
@@ -727,20 +725,16 @@ class FollowedRuns:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def state(self, path: Path, *, wait_s: float = 0.0) -> LiveState | None:
-        """The last state known of a run, and see to it that there will be a newer one. Reads nothing itself.
-
-        None before there is one; waits up to `wait_s` seconds for the first.
+    def state(self, path: Path, *, at_once: bool = False) -> LiveState | None:
+        """The last state known of a run, None before there is one; and see to it that there will be a newer
+        one, with `at_once` as soon as possible. Reads nothing itself.
         """
         with self._changed:
-            looked = self._runs.get(path)
-            if looked is None:
-                looked = self._runs[path] = _ReadState(self._open(path), self._clock())
+            looked = self._runs.setdefault(path, _ReadState(self._clock()))
             looked.asked = self._clock()
+            looked.interval_s = 0.0 if at_once else looked.interval_s
             self._start()
             self._changed.notify_all()
-            if looked.state is None and wait_s > 0:
-                self._changed.wait_for(lambda: looked.state is not None or self._closed, wait_s)
             return looked.state
 
     def problem(self, path: Path) -> str | None:
@@ -749,14 +743,14 @@ class FollowedRuns:
             looked = self._runs.get(path)
             return None if looked is None else looked.problem
 
-    def close(self) -> None:
+    def close(self, wait_s: float = 5.0) -> None:
         """Stop reading, and wait for the reader to have stopped; asking afterwards gives what is known."""
         with self._changed:
             self._closed = True
             thread = self._thread
             self._changed.notify_all()
         if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=5.0)
+            thread.join(wait_s)
 
     def __len__(self) -> int:
         """How many runs are followed."""
@@ -777,9 +771,10 @@ class FollowedRuns:
             looked = self._runs[due]
         state, problem, begun = looked.state, None, self._cpu()
         try:
+            looked.run = looked.run or self._open(due)
             state = looked.run.update(limit_s=LiveLimits.read_slice_s)
         except Exception as error:  # noqa: BLE001 - the reader serves all runs; the next look may go well
-            problem = f"{type(error).__name__}: {error}"
+            problem, looked.run = f"{type(error).__name__}: {error}", None  # half a look is no beginning
         with self._changed:
             looked.state, looked.problem = state, problem
             reading = state is not None and state.reading is not None and problem is None

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.charts.results import Chart, MetricPoints, Timeline
+from flightlog.analyze.charts.results import Chart, Curve, Timeline
 from flightlog.analyze.limits import LiveLimits
 from flightlog.core.text import cut
 
@@ -23,6 +23,16 @@ class LiveCounts(Struct, frozen=True, kw_only=True):
     cancelled: int = 0
     retried: int = 0
     """Attempts that were retried."""
+
+    @property
+    def ended(self) -> int:
+        """Tasks that are over."""
+        return self.completed + self.failed + self.cancelled
+
+    @property
+    def known(self) -> int:
+        """Number of tasks, as the summary counts them: submissions may not be recorded."""
+        return max(self.submitted, self.ended + self.running)
 
 
 class Progress(LiveCounts, frozen=True, kw_only=True):
@@ -87,7 +97,7 @@ class MetricNow(Struct, frozen=True, kw_only=True):
     step: int | None
     count: int
     at: str
-    points: MetricPoints | None = None
+    points: Curve | None = None
     """Of the series with the most values; null for the others, and where a line would have no two places."""
 
 
@@ -133,7 +143,7 @@ class Doing(AttemptNow, frozen=True, kw_only=True):
 
 
 class EndedTask(AttemptNow, frozen=True, kw_only=True):
-    """A task that ended, among the slowest or the last."""
+    """A task that ended, among the slowest."""
 
     state: str
     at: str
@@ -201,8 +211,6 @@ class LiveState(Struct, frozen=True, kw_only=True):
     host: str
     target: str | None
     error: str | None
-    as_of: str
-    """When this was read."""
     progress: Progress
     names: list[LiveTaskName] = []
     workers: list[WorkerNow] = []
@@ -215,7 +223,6 @@ class LiveState(Struct, frozen=True, kw_only=True):
     failures: list[Failed] = []
     """The newest first."""
     slowest: list[EndedTask] = []
-    recent: list[EndedTask] = []
     timeline: Timeline | None = None
     """The last attempts, one by one, and what runs."""
     concurrency: Chart | None = None
@@ -255,13 +262,20 @@ class LiveState(Struct, frozen=True, kw_only=True):
     metrics: list[MetricNow] = []
     tags: dict[str, str] = {}
     command: str = ""
-    heard_s: float | None = None
-    """Seconds since the last heartbeat; null where the run is over."""
 
     @property
     def over(self) -> bool:
         """Whether nothing more is to come."""
         return self.status != "running"
+
+
+TASK_COUNTS = LiveCounts.__struct_fields__
+
+
+def progress_of(**counts: Any) -> Progress:
+    """The progress that these counts are."""
+    found = Progress(**counts)
+    return msgspec.structs.replace(found, done=found.ended / found.known if found.known else None)
 
 
 def update_pause_s(every_s: float, cpu_s: float) -> float:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from flightlog.analyze.charts.layout import TimeWindow, means_between
-from flightlog.analyze.charts.lines import curves
-from flightlog.analyze.charts.results import Chart, ChartSeries, MetricPoints
+from flightlog.analyze.charts.layout import TimeWindow
+from flightlog.analyze.charts.lines import concurrency_chart, curves
 from flightlog.analyze.limits import LiveLimits
 from flightlog.analyze.live.recent import STAMP, LiveLog, failures_of
 from flightlog.analyze.live.results import LogLine, MetricNow, OpenSpan, Progress, SpanNow, args_text
-from flightlog.analyze.live.tasks import KnownTasks, LiveTasks, usual_of
+from flightlog.analyze.live.tasks import KnownTasks, LiveTasks, RunTime, usual_of
 from flightlog.analyze.live.workers import LiveCost, LiveMachines, LiveWorkers
 from flightlog.analyze.report.metrics import distribution_from, distribution_sql
 from flightlog.analyze.report.spans import spans_in_flight
 from flightlog.analyze.tallies import copied
 from flightlog.core.text import cut
-from flightlog.core.time import SECOND
 from flightlog.store.tables.workers import WorkerStep, steps_of
 
 if TYPE_CHECKING:
+    from flightlog.analyze.charts.results import Chart
     from flightlog.core.stats import Distribution
     from flightlog.store.read.lines import AnyEvent
     from flightlog.store.tables.run_tables import RunTables
@@ -58,28 +57,13 @@ class LiveEvents:
         self.log.add(event)
 
 
-class RunTime(NamedTuple):
-    """When a run started, and until when it is shown: its end, or now; nanoseconds since 1970."""
-
-    started: int | None
-    until: int | None
-    over: bool
-
-    def window(self, now: int) -> TimeWindow:
-        """The last minutes, or the whole run where it is shorter."""
-        until = now if self.until is None else self.until
-        since = until - LiveLimits.chart_window_s * SECOND
-        start = since if self.started is None else min(max(self.started, since), until)
-        return TimeWindow(start, max(1, until - start))
-
-
 class LiveQuestions:
     """Asks tables for the fields of a `LiveState`, again and again. What follows from lines alone is asked
     only when there are more of them.
     """
 
     def __init__(self, events: LiveEvents, history: Mapping[str, Distribution] | None = None) -> None:
-        self._events, self._history = events, history
+        self._events, self._history = events, history or {}
         self._known_tasks = KnownTasks()
         self._answers: dict[str, tuple[Hashable, Any]] = {}
 
@@ -104,7 +88,7 @@ class LiveQuestions:
         beside those of events.
         """
         until, over = time.until, time.over
-        tasks = LiveTasks(tables, until, self._history, self._known_tasks, over=over)
+        tasks = LiveTasks(tables, time, self._history, self._known_tasks)
         workers = LiveWorkers(tables, self._events.workers, until)
         machines = LiveMachines(tables, until)
         window = time.window(now)
@@ -117,7 +101,7 @@ class LiveQuestions:
             failures = self._once("failures", failed, lambda: failures_of(tables))
         logged = (*failed, rows.get("devices"), self._events.log.count, *log)
         return {
-            "progress": tasks.progress(time.started, over=over),
+            "progress": tasks.progress(),
             "names": tasks.results(),
             "names_all": len(tasks.names),
             "workers": workers.results(tasks.running, over=over),
@@ -128,9 +112,8 @@ class LiveQuestions:
             "failures_all": failures[0],
             "failures": failures[1],
             "slowest": self._once("slowest", tasks.count("completed"), tasks.slowest),
-            "recent": tasks.recent(),
-            "timeline": tasks.timeline(now if until is None else until, tasks.running, len(workers.names)),
-            "concurrency": _concurrency(tasks, workers, window),
+            "timeline": tasks.timeline(now if until is None else until, len(workers.names)),
+            "concurrency": _concurrency(tables, tasks, workers, window),
             **machines.charts(window),
             **_lookups(tables),
             "cost": cost.total,
@@ -163,22 +146,21 @@ def counts_so_far(tables: RunTables) -> dict[str, Any]:
     return {"progress": Progress(**dict(zip(kinds, counts, strict=True)), running=0, waiting=0)}
 
 
-def _concurrency(tasks: LiveTasks, workers: LiveWorkers, window: TimeWindow) -> Chart | None:
+def _concurrency(
+    tables: RunTables, tasks: LiveTasks, workers: LiveWorkers, window: TimeWindow
+) -> Chart | None:
     """Tasks that run and wait, and workers that are up."""
-    if not tasks.names and not workers.names:
-        return None
-    stretches = window.stretches(LiveLimits.max_chart_points)
-    bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
-    done = tasks.done_until(window, bounds, f"moment // {stretches.width}")
-    done["workers"] = workers.up_until(window, bounds)
-    at = [bound / SECOND for bound in bounds[:-1]]
-    lines = {label: means_between(bounds, up_to) for label, up_to in done.items()}
-    series = [
-        ChartSeries(label=label, at_s=at, value=[*value])
-        for label, means in lines.items()
-        if any(value := [round(mean, 3) for mean in means])
-    ]
-    return Chart(since=window.since, length_s=window.length_s, unit="count", notes=[], series=series)
+    lines, ups = tasks.lines(window.until), [up for of in workers.lives.values() for up in of]
+    if ups:
+        lines["workers"] = "SELECT unnest($since::BIGINT[]) AS since, unnest($until::BIGINT[]) AS until"
+    return concurrency_chart(
+        tables,
+        window,
+        lines,
+        points=LiveLimits.max_chart_points,
+        digits=3,
+        parameters={"since": [up[0] for up in ups], "until": [up[1] for up in ups]} if ups else None,
+    )
 
 
 def _lookups(tables: RunTables) -> dict[str, int]:
@@ -229,16 +211,12 @@ def _metrics(tables: RunTables, time: RunTime) -> list[MetricNow]:
     """In order of their names; those with the most values are drawn."""
     if "metrics" not in tables.streams:
         return []
-    drawn: dict[str, MetricPoints] = {}
+    found = None
     if time.started is not None and time.until is not None:
         window = TimeWindow(time.started, max(1, time.until - time.started))
         most, points = LiveLimits.max_metric_curves, LiveLimits.max_metric_points
         found = curves(tables, window, most=most, points=points)
-        for curve in [] if found is None else found.curves:
-            # While a run goes on, its start may be long ago: the clock says more.
-            begun = time.started / SECOND if curve.by == "time" else 0.0
-            at, lost = ([begun + one for one in places] for places in (curve.at, curve.lost_at))
-            drawn[curve.name] = copied(MetricPoints, curve, at=at, lost_at=lost)
+    drawn = {} if found is None else {curve.name: curve for curve in found.curves}
     return [
         MetricNow(
             name=(name := cut(row["name"], LiveLimits.max_name_chars)),

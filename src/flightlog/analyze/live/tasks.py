@@ -7,12 +7,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from flightlog.analyze.charts.layout import TimeWindow, pack
-from flightlog.analyze.charts.results import Bars, Timeline, TimelineMark, TimelineRow
+from flightlog.analyze.charts.results import Bars, Timeline, TimelineMark
 from flightlog.analyze.limits import LiveLimits, PredictLimits, ReportLimits
-from flightlog.analyze.live.results import Doing, EndedTask, LiveTaskName, Progress, args_text
+from flightlog.analyze.live.results import (
+    TASK_COUNTS,
+    Doing,
+    EndedTask,
+    LiveCounts,
+    LiveTaskName,
+    Progress,
+    args_text,
+    progress_of,
+)
 from flightlog.analyze.predict.eta import (
     Eta,
     KnownDurations,
@@ -21,8 +32,8 @@ from flightlog.analyze.predict.eta import (
     of_mean,
     remaining,
 )
-from flightlog.analyze.report.tasks import COUNTS_SQL, PENDING, tasks_in_flight, work_until
-from flightlog.analyze.tallies import grouped, json_object
+from flightlog.analyze.report.tasks import COUNTS_SQL, PENDING, tasks_in_flight
+from flightlog.analyze.tallies import copied, grouped, json_object
 from flightlog.core.intervals import peak
 from flightlog.core.stats import QUANTILES, Distribution, distribution_of
 from flightlog.core.text import cut, first_line
@@ -32,69 +43,81 @@ if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
 Row = dict[str, Any]
-TASK_COUNTS = ("submitted", "completed", "failed", "cancelled", "running", "retried")
 _STOPPED = "CASE WHEN state = 'running' THEN $until ELSE stopped END"
 """When an attempt ended; one that runs lasts until now."""
+_OUTCOME = "CASE WHEN retried AND state = 'failed' THEN 'retried' ELSE state END AS state"
 
 _BY_NAME = f"""
-SELECT task, {COUNTS_SQL}, count(*) FILTER (state NOT IN ('pending', 'running')) AS over,
-    min(started) AS first, count(took) AS known, sum(in_ns(took)) AS total, min(took) AS low,
-    max(took) AS high
-FROM (SELECT *, CASE WHEN state = 'completed' THEN duration_s END AS took FROM attempt_intervals)
-GROUP BY task
+SELECT task AS name, {COUNTS_SQL}, count(*) FILTER (state NOT IN ('pending', 'running')) AS over,
+    min(started) AS first, count(took) AS timed, sum(in_ns(took)) AS total, min(took) AS low,
+    max(took) AS high, count(*) FILTER (began IS NOT NULL AND ended > $lately AND ended <= $until) AS lately,
+    coalesce(sum(least(stop, $until) - greatest(began, $since)) FILTER (began < $until AND stop > $since), 0)
+        AS work
+FROM (
+    SELECT *, CASE WHEN state = 'completed' THEN duration_s END AS took, {_STOPPED} AS stop
+    FROM attempt_intervals
+) GROUP BY task
 """  # noqa: S608 - constants
 _QUANTILES = f"""
-SELECT task, quantile_cont(duration_s, {list(QUANTILES)}) FROM attempt_intervals
-WHERE state = 'completed' AND task IN (SELECT unnest($names)) GROUP BY task
+SELECT task, quantile_cont(duration_s, {[*QUANTILES, *((2 * rank + 1) / 40 for rank in range(20))]})
+FROM attempt_intervals WHERE state = 'completed' AND task IN (SELECT unnest($names)) GROUP BY task
 """  # noqa: S608 - numbers
-_SHOWN = "task, task_id, attempt, worker, state, retried, began, stopped, ended, queue_s, duration_s, args"
+"""Those of a distribution, and as many as stand for all where time left is estimated."""
 _LAST = f"""
-SELECT {_SHOWN} FROM attempt_intervals WHERE state NOT IN ('pending', 'running') AND {{since}}
+SELECT task, task_id, attempt, worker, {_OUTCOME}, began, stopped, ended, duration_s FROM attempt_intervals
+WHERE state NOT IN ('pending', 'running') AND {{since}}
 ORDER BY ended DESC NULLS LAST, task_id DESC, attempt DESC LIMIT {{few}}
 """  # noqa: S608 - constants
-_SLOWEST = f"""
-SELECT {_SHOWN} FROM attempt_intervals WHERE state = 'completed' AND duration_s IS NOT NULL AND {{since}}
-ORDER BY duration_s DESC, task, task_id, attempt LIMIT {{few}}
-"""  # noqa: S608 - constants
+_SLOWEST = """
+SELECT task, task_id, attempt, worker, state, ended, queue_s, duration_s, args FROM attempt_intervals
+WHERE state = 'completed' AND duration_s IS NOT NULL AND {since}
+ORDER BY duration_s DESC, task, task_id, attempt LIMIT {few}
+"""
 _RUNNING = """
-SELECT task, task_id, attempt, worker, state, retried, started FROM attempt_intervals WHERE state = 'running'
+SELECT task, task_id, attempt, worker, state, started AS began FROM attempt_intervals WHERE state = 'running'
 ORDER BY started NULLS FIRST, task, task_id, attempt
 """
-_LATELY = f"""
-SELECT count(*) FILTER (ended > $rate_since AND ended <= $until),
-    coalesce(sum(least(stop, $until) - greatest(began, $since)) FILTER (began < $until AND stop > $since), 0)
-FROM (SELECT began, ended, {_STOPPED} AS stop FROM attempt_intervals WHERE began IS NOT NULL)
-"""  # noqa: S608 - constants
-_SPREAD = f"""
-SELECT task, approx_quantile(duration_s, {[round((2 * rank + 1) / 40, 3) for rank in range(20)]})
-FROM attempt_intervals
-WHERE state = 'completed' AND duration_s IS NOT NULL AND task IN (SELECT unnest($names)) GROUP BY task
-"""  # noqa: S608 - numbers
 _SAID = """
 SELECT task_id, attempt, arg_max(error_type, kind), arg_max(error_message, kind), arg_max(reason, kind)
 FROM task_lines WHERE kind IN (4, 6, 7) AND task_id IN (SELECT unnest($ids)) GROUP BY ALL
 """
 
 
-class LiveName:
-    """All attempts of one name, a row of `_BY_NAME`: counts as the report has them, when the `first`
-    started, and of completed tasks the durations.
-    """
+class RunTime(NamedTuple):
+    """When a run started, and until when it is shown: its end, or now; nanoseconds since 1970."""
 
-    def __init__(self, row: Row) -> None:
-        self.name: str = row["task"]
-        self.row = row
-        self.durations = Distribution()
+    started: int | None
+    until: int | None
+    over: bool
 
-    @property
-    def ended(self) -> int:
-        """Tasks that are over."""
-        return sum(int(self.row[state]) for state in ("completed", "failed", "cancelled"))
+    def window(self, now: int) -> TimeWindow:
+        """The last minutes, or the whole run where it is shorter."""
+        until = now if self.until is None else self.until
+        since = until - LiveLimits.chart_window_s * SECOND
+        start = since if self.started is None else min(max(self.started, since), until)
+        return TimeWindow(start, max(1, until - start))
 
-    @property
-    def size(self) -> int:
-        """Number of tasks, as the summary counts them."""
-        return max(int(self.row["submitted"]), self.ended + int(self.row["running"]))
+
+class LiveName(LiveCounts, frozen=True, kw_only=True):
+    """All attempts of one name, a row of `_BY_NAME`: counts as the report has them."""
+
+    name: str
+    not_begun: int
+    over: int
+    """Attempts that are over."""
+    first: int | None
+    """When the first one started."""
+    timed: int
+    """Completed tasks whose duration is known; `total` is in nanoseconds, `low` and `high` in seconds."""
+    total: int | None
+    low: float | None
+    high: float | None
+    lately: int
+    """Attempts that ended in the last minute."""
+    work: int
+    """For how long attempts ran in the last seconds, together."""
+    durations: Distribution = Distribution()
+    """Of completed tasks."""
 
 
 class KnownTasks:
@@ -108,48 +131,53 @@ class KnownTasks:
 
 
 class LiveTasks:
-    """The tasks as of `until`, when the run ended or now, in nanoseconds since 1970. Each question is asked
-    once.
+    """The tasks as of the end of the run, or now. Each question is asked once.
 
     `history` has durations of earlier runs by name of task, for what this run does not know yet; `known` is
     what an earlier state has found. While the run goes on, quantiles may be of a few tasks less.
     """
 
     def __init__(
-        self,
-        tables: RunTables,
-        until: int | None,
-        history: Mapping[str, Distribution] | None = None,
-        known: KnownTasks | None = None,
-        *,
-        over: bool = True,
+        self, tables: RunTables, time: RunTime, history: Mapping[str, Distribution], known: KnownTasks
     ) -> None:
-        self._tables, self._until, self._history = tables, until, history or {}
-        self._known, self._over = known or KnownTasks(), over
+        self._tables, self._time, self._history, self._known = tables, time, history, known
+        self._until = time.until
 
     @cached_property
     def names(self) -> list[LiveName]:
         """The largest first."""
-        found = {row["task"]: LiveName(row) for row in self._tables.records(_BY_NAME)}
-        self._set_durations(found)
-        return sorted(found.values(), key=lambda one: (-one.size, one.name))
+        since = None if self._until is None else self._until - LiveLimits.concurrency_window_s * SECOND
+        moments = {"until": self._until, "since": since, "lately": self._lately_since}
+        found = self._with_durations([LiveName(**row) for row in self._tables.records(_BY_NAME, moments)])
+        return sorted(found, key=lambda one: (-one.known, one.name))
 
-    def _set_durations(self, found: Mapping[str, LiveName]) -> None:
+    @property
+    def _lately_since(self) -> int | None:
+        """Since when ended tasks count for the rate."""
+        if self._until is None:
+            return None
+        return max(self._until - LiveLimits.rate_window_s * SECOND, self._time.started or 0)
+
+    def _with_durations(self, found: list[LiveName]) -> list[LiveName]:
         quantiles = self._known.quantiles
-        share = 0.0 if self._over else LiveLimits.max_stale_share
-        known = {name: one.row["known"] for name, one in found.items()}
+        share = 0.0 if self._time.over else LiveLimits.max_stale_share
+        timed = {one.name: one.timed for one in found}
         stale = [
             name
-            for name, count in known.items()
+            for name, count in timed.items()
             if abs(count - quantiles.get(name, (0, []))[0]) > share * count
         ]
         for name, values in self._tables.rows(_QUANTILES, {"names": stale}) if stale else ():
-            quantiles[name] = known[name], values
-        for name, count in known.items():
-            if count:
-                low, high, total = (found[name].row[part] for part in ("low", "high", "total"))
-                values = [min(max(value, low), high) for value in quantiles[name][1]]
-                found[name].durations = distribution_of(count, int(total) / SECOND, low, high, values)
+            quantiles[name] = timed[name], values
+        return [self._with_distribution(one) for one in found]
+
+    def _with_distribution(self, one: LiveName) -> LiveName:
+        if one.low is None or one.high is None:
+            return one
+        known = self._known.quantiles[one.name][1][: len(QUANTILES)]
+        values = [min(max(value, one.low), one.high) for value in known]
+        total_s = int(one.total or 0) / SECOND
+        return replace(one, durations=distribution_of(one.timed, total_s, one.low, one.high, values))
 
     def _listed(self, statement: str, column: str, few: int, all_known: int) -> list[Row]:
         """The rows with the largest values of a column; those below what was listed before are passed over
@@ -186,7 +214,7 @@ class LiveTasks:
         rows = self._tables.records(_RUNNING) if self.count("running") else []
         replaced: list[Row] = []
         for name, several in grouped((row["worker"], row) for row in rows).items():
-            if name is not None and len(several) > 1 and not self._over:
+            if name is not None and len(several) > 1 and not self._time.over:
                 ended = [(row["began"], row["stopped"]) for row in self.last if row["worker"] == name]
                 replaced += several[:-1] if _one_at_a_time(ended) else []
         gone = set(map(id, replaced))
@@ -194,23 +222,17 @@ class LiveTasks:
 
     def count(self, what: str) -> int:
         """One of the counts, of all names together."""
-        return sum(one.row[what] for one in self.names)
-
-    @cached_property
-    def waiting(self) -> int:
-        """Tasks that were submitted and never seen to start."""
-        return int(self._tables.scalar(PENDING)) if self.count("not_begun") else 0
+        return sum(getattr(one, what) for one in self.names)
 
     def results(self) -> list[LiveTaskName]:
         """The names, the largest first."""
         replaced = Counter(row["task"] for row in self.replaced)
         return [
-            LiveTaskName(
+            copied(
+                LiveTaskName,
+                one,
                 name=cut(one.name, LiveLimits.max_name_chars),
-                **{
-                    **{name: one.row[name] for name in TASK_COUNTS},
-                    "running": one.row["running"] - replaced[one.name],
-                },
+                running=one.running - replaced[one.name],
                 mean_s=one.durations.mean,
                 max_s=one.durations.max,
                 p95_s=one.durations.p95,
@@ -219,17 +241,14 @@ class LiveTasks:
             for one in self.names[: LiveLimits.max_listed_names]
         ]
 
-    def progress(self, started: int | None, *, over: bool) -> Progress:
+    def progress(self) -> Progress:
         """Task counts; while the run goes on, also the rate and the estimated time left."""
-        ended = sum(one.ended for one in self.names)
-        all_known = max(self.count("submitted"), ended + self.count("running"))
-        per_s, at_once = (None, 0.0) if over else self._lately(started)
-        eta = None if over else self._eta(at_once)
+        per_s, at_once = (None, 0.0) if self._time.over else self._lately()
+        eta = None if self._time.over else self._eta(at_once)
         counts = {name: self.count(name) for name in TASK_COUNTS}
-        return Progress(
+        return progress_of(
             **{**counts, "running": counts["running"] - len(self.replaced)},
-            waiting=self.waiting,
-            done=ended / all_known if all_known else None,
+            waiting=int(self._tables.scalar(PENDING)) if self.count("not_begun") else 0,
             per_s=per_s,
             left_s=None if eta is None else eta.expected,
             left_low_s=None if eta is None else eta.low,
@@ -237,53 +256,46 @@ class LiveTasks:
             left_at_least=eta is not None and eta.at_least,
         )
 
-    def _lately(self, started: int | None) -> tuple[float | None, float]:
+    def _lately(self) -> tuple[float | None, float]:
         """Tasks that ended in each of the last seconds, and how many ran at once, on average."""
-        until = self._until
-        begun = (one.row["first"] for one in self.names)
-        first = min((moment for moment in begun if moment is not None), default=None)
-        if until is None or not self.names:
+        until, since = self._until, self._lately_since
+        if until is None or since is None:
             return None, 0.0
-        rate_since = until - LiveLimits.rate_window_s * SECOND
-        rate_since = rate_since if started is None else max(rate_since, started)
-        since = max(first or 0, until - LiveLimits.concurrency_window_s * SECOND)
-        [(ended, work)] = self._tables.execute(
-            _LATELY, {"until": until, "rate_since": rate_since, "since": since}
-        ).fetchall()
-        known = self.count("over") and until - rate_since >= SECOND
-        per_s = ended * SECOND / (until - rate_since) if known else None
-        return per_s, int(work) / (until - since) if first is not None and since < until else 0.0
+        rated = self.count("over") and until - since >= SECOND
+        per_s = self.count("lately") * SECOND / (until - since) if rated else None
+        first = min((one.first for one in self.names if one.first is not None), default=until)
+        lasted = min(until - first, LiveLimits.concurrency_window_s * SECOND)
+        return per_s, self.count("work") / lasted if lasted > 0 else 0.0
 
     def _eta(self, at_once: float) -> Eta | None:
         until = self._until
-        going = [one for one in self.names if one.size > one.ended]
+        going = [one for one in self.names if one.known > one.ended]
         if until is None or not going:
             return None
-        going.sort(key=lambda one: ((one.ended - one.size) * (one.durations.mean or 0.0), one.name))
+        going.sort(key=lambda one: ((one.ended - one.known) * (one.durations.mean or 0.0), one.name))
         ends = grouped(
             (row["task"], ((until - row["ended"]) / SECOND, row["duration_s"]))
             for row in self.last
             if row["state"] == "completed" and None not in (row["ended"], row["duration_s"])
         )
         close = [one.name for one in going[: PredictLimits.max_eta_names]]
-        more = [one.name for one in going if one.durations.count > len(ends.get(one.name, ())) > 0]
-        spread = dict(self._tables.execute(_SPREAD, {"names": more}).fetchall() if more else [])
 
         def durations(one: LiveName) -> KnownDurations | None:
             found, earlier = None, self._history.get(one.name)
             if one.name in close and one.name in ends:
-                wide = spread.get(one.name, ())
-                found = from_durations(ends[one.name], whole=not wide, spread=wide)
+                whole = one.durations.count <= len(ends[one.name])
+                wide = () if whole else self._known.quantiles[one.name][1][len(QUANTILES) :]
+                found = from_durations(ends[one.name], whole=whole, spread=wide)
             if found is None and one.durations.count >= PredictLimits.min_ended_tasks:
                 found = of_mean(one.durations.mean or 0.0)
             return from_earlier(earlier) if found is None and earlier is not None else found
 
         known = {one.name: found for one in going if (found := durations(one)) is not None}
-        left = {one.name: one.size - one.ended for one in going}
+        left = {one.name: one.known - one.ended for one in going}
         since = grouped(
-            (row["task"], max(0, until - row["started"]) / SECOND)
+            (row["task"], max(0, until - row["began"]) / SECOND)
             for row in (*self.running, *self.replaced)
-            if row["started"] is not None
+            if row["began"] is not None
         )
         return remaining(left, known, since, at_once or len(self.running), at_least=len(known) < len(left))
 
@@ -308,102 +320,108 @@ class LiveTasks:
         """Completed tasks, the slowest first."""
         if not self.count("completed"):
             return []
-        listed = self._listed(_SLOWEST, "duration_s", LiveLimits.max_slowest_tasks, self.count("known"))
-        return [_ended(row) for row in listed]
+        rows = self._listed(_SLOWEST, "duration_s", LiveLimits.max_slowest_tasks, self.count("timed"))
+        return [
+            EndedTask(
+                **_about(
+                    row["task"], row["task_id"], row["attempt"], row["worker"], json_object(row["args"])
+                ),
+                state=row["state"],
+                at="" if row["ended"] is None else timestamp_of(row["ended"]),
+                duration_s=row["duration_s"],
+                queue_s=row["queue_s"],
+            )
+            for row in rows
+        ]
 
-    def recent(self) -> list[EndedTask]:
-        """Attempts that ended, the last first."""
-        return [_ended(row) for row in self.last[: LiveLimits.max_recent_tasks]]
-
-    def done_until(self, window: TimeWindow, bounds: Sequence[int], number: str) -> dict[str, list[int]]:
-        """For how long tasks have run, and for how long they have waited, up to each bound of the window, as
-        `work_until` has it.
-        """
+    def lines(self, until: int) -> dict[str, str]:
+        """Of tasks that run and that wait, statements of the intervals, as `concurrency_chart` takes them."""
         if not self.names:
             return {}
-        stopped = _STOPPED.replace("$until", str(window.until))
-        waited = f"coalesce(began, CASE WHEN state = 'pending' THEN {window.until} ELSE ended END)"
-        found = {}
-        for label, since, until, where in (
-            ("running", "began", stopped, "began IS NOT NULL"),
-            ("waiting", "submitted", waited, "was_submitted AND submitted IS NOT NULL"),
-        ):
-            intervals = f"""
-                SELECT least(greatest(since - {window.start}, 0), {window.length}) AS since,
-                    least(greatest(until - {window.start}, 0), {window.length}) AS until
-                FROM (SELECT {since} AS since, greatest({since}, {until}) AS until FROM attempt_intervals
-                    WHERE {where})
-                WHERE until > {window.start} AND since < {window.until}
+        stopped = _STOPPED.replace("$until", str(until))
+        waited = f"coalesce(began, CASE WHEN state = 'pending' THEN {until} ELSE ended END)"
+        found = {"running": ("began", stopped, "true"), "waiting": ("submitted", waited, "was_submitted")}
+        return {
+            label: f"""
+                SELECT {since} AS since, greatest({since}, {to}) AS until FROM attempt_intervals
+                WHERE {since} IS NOT NULL AND {where}
             """  # noqa: S608 - numbers, and expressions of ours
-            found[label] = work_until(self._tables, intervals, bounds, number)
-        return found
+            for label, (since, to, where) in found.items()
+        }
 
-    def timeline(self, until: int, running: Sequence[Row], workers: int) -> Timeline | None:
+    def timeline(self, until: int, workers: int) -> Timeline | None:
         """The last attempts in rows of their workers, by name; null where nothing ran whose time is known."""
-        bars = [_Bar(row["began"], row["stopped"], row) for row in self.last if row["began"] is not None]
-        known = [row for row in running if row["started"] is not None]
-        going = [_Bar(row["started"], max(row["started"], until), row) for row in known]
-        bars += going[: LiveLimits.max_timeline_running]
+        going = [row for row in self.running if row["began"] is not None]
+        bars = [row for row in self.last if row["began"] is not None]
+        bars += [
+            {**row, "stopped": max(row["began"], until)} for row in going[: LiveLimits.max_timeline_running]
+        ]
         if not bars:
             return None
-        lanes, placed, left_out = _in_lanes(bars)
-        began = [bar.begin for bar, _ in placed if not bar.runs] or [bar.begin for bar, _ in placed]
-        since = min(began)
-        length = max(0, max(until, *(bar.end for bar, _ in placed)) - since)
-        most = sorted(self.names, key=lambda one: (-(one.durations.total or 0.0), -one.size, one.name))
-        names = sorted(one.name for one in most[: LiveLimits.max_timeline_names])
-        index = {name: place for place, name in enumerate(names)}
+        order = ("began", "stopped", "task_id", "attempt")
+        bars.sort(key=lambda bar: (bar["worker"] or "", *(bar[column] for column in order)))
+        on = sorted({bar["worker"] for bar in bars if bar["worker"] is not None})
+        place: dict[str | None, int] = {worker: number for number, worker in enumerate(on)}
+        pieces = [(place.get(bar["worker"], -1), bar["began"], bar["stopped"]) for bar in bars]
+        packed, most = pack(pieces, on, {}, "no worker", idle=False), LiveLimits.max_timeline_rows
+        placed = [(bar, lane) for bar, lane in zip(bars, packed.lane, strict=True) if lane < most]
+        shown, lanes = [bar for bar, _ in placed], [lane for _, lane in placed]
+        ended = [bar["began"] for bar in shown if bar["state"] != "running"]
+        since = min(ended or [bar["began"] for bar in shown])
+        length = max(0, max(until, *(bar["stopped"] for bar in shown)) - since)
+        longest = sorted(self.names, key=lambda one: (-(one.durations.total or 0.0), -one.known, one.name))
+        names = sorted(one.name for one in longest[: LiveLimits.max_timeline_names])
+        index = {name: number for number, name in enumerate(names)}
         notes = []
-        if left_out:
-            rows = LiveLimits.max_timeline_rows
-            notes.append(f"{left_out:,} attempts on workers beyond {rows} rows are not drawn")
-        if self.count("over") > len(self.last):
-            all_ended = self.count("over")
+        if left_out := len(bars) - len(shown):
+            notes.append(f"{left_out:,} attempts on workers beyond {most} rows are not drawn")
+        if (all_ended := self.count("over")) > len(self.last):
             notes.append(f"the last {len(self.last):,} of {all_ended:,} attempts that ended")
         return Timeline(
             since=timestamp_of(since),
             length_s=length / SECOND,
             names=[cut(name, LiveLimits.max_name_chars) for name in names],
-            lanes=lanes,
+            lanes=packed.lanes[:most],
             bars=Bars(
-                lane=[lane for _, lane in placed],
-                start_s=[_s(max(bar.begin, since) - since) for bar, _ in placed],
-                length_s=[_s(bar.end - max(bar.begin, since)) for bar, _ in placed],
-                name=[index.get(bar.row["task"], -1) for bar, _ in placed],
-                state=[outcome(bar.row) for bar, _ in placed],
-                task_id=[cut(bar.row["task_id"], LiveLimits.max_name_chars) for bar, _ in placed],
-                attempt=[bar.row["attempt"] for bar, _ in placed],
+                lane=lanes,
+                start_s=[_s(max(bar["began"], since) - since) for bar in shown],
+                length_s=[_s(bar["stopped"] - max(bar["began"], since)) for bar in shown],
+                name=[index.get(bar["task"], -1) for bar in shown],
+                state=[bar["state"] for bar in shown],
+                task_id=[cut(bar["task_id"], LiveLimits.max_name_chars) for bar in shown],
+                attempt=[bar["attempt"] for bar in shown],
             ),
             cells=None,
-            marks=self._marks(placed, since),
-            attempts=self.count("over") + len(going),
+            marks=self._marks([one for one in placed if one[0]["state"] in _MARKED], since),
+            attempts=all_ended + len(going),
             workers=workers,
             failures=self.count("failed") + self.count("retried"),
             notes=notes,
         )
 
-    def _marks(self, placed: Sequence[tuple[_Bar, int]], since: int) -> list[TimelineMark]:
+    def _marks(self, placed: list[tuple[Row, int]], since: int) -> list[TimelineMark]:
         """Attempts that did not go well, with why."""
-        marked = [(bar, lane) for bar, lane in placed if bar.row["state"] not in {"completed", "running"}]
-        ids = [bar.row["task_id"] for bar, _ in marked]
+        ids = [bar["task_id"] for bar, _ in placed]
         rows = self._tables.rows(_SAID, {"ids": ids}) if ids else ()
         said = {(task_id, attempt): words for task_id, attempt, *words in rows}
         found = []
-        for bar, lane in marked:
-            kind: Literal["failed", "retried", "cancelled"] = outcome(bar.row)  # type: ignore[assignment]
-            error, message, reason = said.get((bar.row["task_id"], bar.row["attempt"]), (None, None, None))
+        for bar, lane in placed:
+            error, message, reason = said.get((bar["task_id"], bar["attempt"]), (None, None, None))
             parts = (error, first_line(message, LiveLimits.max_line_chars)) if error or message else (reason,)
             found.append(
                 TimelineMark(
                     lane=lane,
-                    at_s=_s(bar.end - since),
-                    kind=kind,
-                    task=cut(bar.row["task"], LiveLimits.max_name_chars),
-                    task_id=cut(bar.row["task_id"], LiveLimits.max_name_chars),
+                    at_s=_s(bar["stopped"] - since),
+                    kind=bar["state"],
+                    task=cut(bar["task"], LiveLimits.max_name_chars),
+                    task_id=cut(bar["task_id"], LiveLimits.max_name_chars),
                     text=first_line(": ".join(part for part in parts if part), LiveLimits.max_line_chars),
                 )
             )
         return found
+
+
+_MARKED = ("failed", "retried", "cancelled")
 
 
 def _one_at_a_time(ended: Sequence[tuple[int | None, int | None]]) -> bool:
@@ -412,11 +430,6 @@ def _one_at_a_time(ended: Sequence[tuple[int | None, int | None]]) -> bool:
     """
     known = [(began, stopped) for began, stopped in ended if began is not None and stopped is not None]
     return len(known) >= LiveLimits.min_attempts_of_worker and peak(known) <= 1
-
-
-def outcome(row: Row) -> str:
-    """The state of an attempt; `retried` where it failed and was retried."""
-    return "retried" if row["retried"] and row["state"] == "failed" else str(row["state"])
 
 
 def usual_of(ended: Distribution | None, elapsed_s: float | None) -> tuple[float | None, bool | None]:
@@ -441,41 +454,5 @@ def _about(
     }
 
 
-def _ended(row: Row) -> EndedTask:
-    took = row["duration_s"]
-    if took is None and outcome(row) == "retried" and None not in (row["began"], row["stopped"]):
-        took = (row["stopped"] - row["began"]) / SECOND
-    about = _about(row["task"], row["task_id"], row["attempt"], row["worker"], json_object(row["args"]))
-    at = "" if row["ended"] is None else timestamp_of(row["ended"])
-    return EndedTask(**about, state=outcome(row), at=at, duration_s=took, queue_s=row["queue_s"])
-
-
-class _Bar(NamedTuple):
-    begin: int
-    end: int
-    row: Row
-
-    @property
-    def runs(self) -> bool:
-        return bool(self.row["state"] == "running")
-
-
 def _s(duration: int) -> float:
     return round(max(0, duration) / SECOND, 6)
-
-
-def _in_lanes(bars: list[_Bar]) -> tuple[list[TimelineRow], list[tuple[_Bar, int]], int]:
-    """Rows of the workers, several for one that executes side by side, the bars with their rows, and how many
-    have none.
-    """
-    workers = sorted({bar.row["worker"] for bar in bars if bar.row["worker"] is not None})
-    place: dict[str | None, int] = {worker: number for number, worker in enumerate(workers)}
-    bars = sorted(
-        bars,
-        key=lambda bar: (bar.row["worker"] or "", bar.begin, bar.end, bar.row["task_id"], bar.row["attempt"]),
-    )
-    pieces = [(place.get(bar.row["worker"], -1), bar.begin, bar.end) for bar in bars]
-    packed = pack(pieces, workers, {}, "no worker", idle=False)
-    most = LiveLimits.max_timeline_rows
-    placed = [(bar, lane) for bar, lane in zip(bars, packed.lane, strict=True) if lane < most]
-    return packed.lanes[:most], placed, len(bars) - len(placed)

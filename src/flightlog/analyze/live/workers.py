@@ -91,12 +91,6 @@ class LiveWorkers:
         """How often a worker was lost."""
         return sum(isinstance(step.event, WorkerLost) for life in self.steps.values() for step in life)
 
-    def up_until(self, window: TimeWindow, bounds: Sequence[int]) -> list[int]:
-        """For how long they were up in the window, up to each of its bounds, all together."""
-        ups = [up for of in self.lives.values() for up in of if up[1] > window.start]
-        begun, ended = (_passed([max(0, up[place] - window.start) for up in ups], bounds) for place in (0, 1))
-        return [since - until for since, until in zip(begun, ended, strict=True)]
-
     def results(self, running: Iterable[Row], *, over: bool) -> list[WorkerNow]:
         """Busy workers first, then by name."""
         doing = grouped((row["worker"], row) for row in running if row["worker"] is not None)
@@ -131,7 +125,7 @@ class LiveWorkers:
             state=_STATES[state],
             task=None if task is None else cut(task["task"], LiveLimits.max_name_chars),
             task_id=None if task is None else cut(task["task_id"], LiveLimits.max_name_chars),
-            since_s=None if task is None else self._ago_s(task["started"]),
+            since_s=None if task is None else self._ago_s(task["began"]),
             ended=worked.get("ended", 0),
             failed=worked.get("failed", 0),
             cpu_cores=cores if fresh else None,
@@ -142,18 +136,6 @@ class LiveWorkers:
 
     def _ago_s(self, when: int | None) -> float | None:
         return None if when is None or self._until is None else max(0, self._until - when) / SECOND
-
-
-def _passed(moments: Sequence[int], bounds: Sequence[int]) -> list[int]:
-    """How long ago moments were at each bound, in sum; those after it do not count. Bounds are in order."""
-    waiting, found = sorted(moments), []
-    number = total = 0
-    for bound in bounds:
-        while number < len(waiting) and waiting[number] < bound:
-            total += waiting[number]
-            number += 1
-        found.append(number * bound - total)
-    return found
 
 
 class LiveCost:

@@ -309,7 +309,7 @@ def concurrency(tables: RunTables, window: tuple[int | None, int | None]) -> Con
             least(greatest(stopped - {start}, 0), {lasted}) AS until
         FROM attempt_intervals WHERE began IS NOT NULL
     """  # noqa: S608 - numbers
-    done = work_until(tables, intervals, bounds, f"moment::HUGEINT * {buckets} // {lasted}")
+    [done] = work_until(tables, [intervals], bounds, f"moment::HUGEINT * {buckets} // {lasted}")
     running = [
         (done[n + 1] - done[n]) / (bounds[n + 1] - bounds[n]) if bounds[n + 1] > bounds[n] else 0.0
         for n in range(buckets)
@@ -324,32 +324,41 @@ def concurrency(tables: RunTables, window: tuple[int | None, int | None]) -> Con
     )
 
 
-def work_until(tables: Executes, intervals: str, bounds: Sequence[int], number: str) -> list[int]:
-    """For how long these intervals have run up to each bound, all together.
+def work_until(
+    tables: Executes, lines: Sequence[str], bounds: Sequence[int], number: str, parameters: Any = None
+) -> list[list[int]]:
+    """For how long the intervals of each line have run up to each bound, all together.
 
-    `intervals` is a select statement of `since` and `until`, none of them beyond the bounds; `number` an
+    A line is a select statement of `since` and `until`, none of them beyond the bounds; `number` an
     expression: between which bounds a `moment` lies. Up to a moment t an interval has run for t - since, less
     t - until once it is over: so sums by number are enough, however many intervals there are.
     """
+    intervals = " UNION ALL ".join(
+        f"SELECT {place} AS line, since, until FROM ({line})"  # noqa: S608 - a number, and statements of ours
+        for place, line in enumerate(lines)
+    )
     found = {
-        int(place): (int(running), int(total))
-        for place, running, total in tables.execute(
+        (line, int(place)): (int(running), int(total))
+        for line, place, running, total in tables.execute(
             f"""
             WITH intervals AS ({intervals}), sums AS (
-                SELECT {number} AS number, count(*) AS steps, sum(moment) AS moments
-                FROM (SELECT since AS moment FROM intervals) GROUP BY ALL
-                UNION ALL SELECT {number}, -count(*), -sum(moment)
-                FROM (SELECT until AS moment FROM intervals) GROUP BY ALL
+                SELECT line, {number} AS number, count(*) AS steps, sum(moment) AS moments
+                FROM (SELECT line, since AS moment FROM intervals) GROUP BY ALL
+                UNION ALL SELECT line, {number}, -count(*), -sum(moment)
+                FROM (SELECT line, until AS moment FROM intervals) GROUP BY ALL
             )
-            SELECT number, sum(steps), sum(moments) FROM sums GROUP BY number
-            """  # noqa: S608 - numbers, and a statement of ours
+            SELECT line, number, sum(steps), sum(moments) FROM sums GROUP BY ALL
+            """,  # noqa: S608 - numbers, and statements of ours
+            parameters,
         ).fetchall()
     }
-    done, running, total = [0], 0, 0
-    for place, bound in enumerate(bounds[1:]):
-        steps, moments = found.get(place, (0, 0))
-        running, total = running + steps, total + moments
-        done.append(running * bound - total)
+    done = [[0] for _ in lines]
+    for line, up_to in enumerate(done):
+        running = total = 0
+        for place, bound in enumerate(bounds[1:]):
+            steps, moments = found.get((line, place), (0, 0))
+            running, total = running + steps, total + moments
+            up_to.append(running * bound - total)
     return done
 
 
