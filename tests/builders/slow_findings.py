@@ -384,15 +384,25 @@ class Findings:
         }
         startup, beyond, imports = self.parts["startup"], round(beyond), self._imports()
         startup -= sum(self.startups[name] for name in never)
-        if matters((startup + beyond + imports) / 1e9):
+        queued_s = self._queued_s()
+        long_queued = queued_s >= 0.03 * (self.until - self.start) / 1e9
+        if matters((startup + beyond + imports) / 1e9) or (long_queued and matters(queued_s)):
             evidence = {
                 "startup_s": startup / 1e9,
                 "workers": max(1, len(self.everyone) - len(never)),
                 "slow_first_tasks": slow,
                 "beyond_usual_s": beyond / 1e9,
+                "queued_s": queued_s,
             }
             order = sorted(self.everyone.keys() - never, key=lambda name: (-self.startups[name], name))
             tell("cold_starts", (startup + beyond + imports) / 1e9, evidence, order[:3])
+
+    def _queued_s(self) -> float:
+        """From the first submission to the first launch."""
+        wanted = [one["waits"] if one["submitted"] is None else one["submitted"] for one in self.every]
+        launched = [life["starting"][0] for life in self.everyone.values() if life["starting"]]
+        first = min((moment for moment in wanted if moment is not None), default=None)
+        return max(0, min(launched) - first) / 1e9 if launched and first is not None else 0.0
 
     def _moving(self, latency_s: float) -> bool:
         """Whether dispatch latency is data on its way to workers."""
@@ -438,6 +448,7 @@ class Findings:
             ]
             seen: set[str] = set()
             needless = repeated = 0
+            computed: list[float] = []
             reasons = Counter[str]()
             for line in missed:
                 lost = line.get("reason") not in {None, "never seen", "arguments changed"}
@@ -445,7 +456,10 @@ class Findings:
                 seen |= {line["key"]}
                 needless, repeated = needless + (lost or again), repeated + (again and not lost)
                 reasons.update([line["reason"]] if lost else [])
-            each = fmean(saved) if saved else fmean(alone) / 1e9 if alone else None
+                if (lost or again) and line.get("computed_s") is not None:
+                    computed.append(line["computed_s"])
+            known = computed or saved
+            each = fmean(known) if known else fmean(alone) / 1e9 if alone else None
             if needless and each is not None:
                 reason = min(reasons, key=lambda one: (-reasons[one], one), default=None)
                 rows.append((needless * each, needless, task, repeated, len(missed), each, reason))

@@ -295,8 +295,9 @@ class Path_:
             step("wait", one["task"], moment)
             if kind == "startup":
                 launched = self.workers[one["worker"]]["starting"][0]
-                step("startup", "worker start-up", launched)
                 asked = [bound for bound in bounds if bound[1] == "program" and bound[0] <= launched]
+                waited = asked and not any(asked[0][0] < other["stopped"] <= launched for other in self.held)
+                step("startup", "worker start-up", asked[0][0] if waited else launched)
                 other = asked[0][2] if asked else None
                 if other is not None:
                     step("program", "between tasks", other["stopped"])

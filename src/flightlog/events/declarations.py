@@ -80,6 +80,7 @@ class CacheLookup(Event, kw_only=True, tag="cache_lookup"):
     reason: Annotated[str | None, doc("why a miss was a miss, or a bypass a bypass")] = None
     duration_s: Annotated[Seconds | None, doc("time the lookup took")] = None
     saved_s: Annotated[Seconds | None, doc("time the computation took when the result was made")] = None
+    computed_s: Annotated[Seconds | None, doc("time the computation took now, unless it was a hit")] = None
     size_bytes: Annotated[Bytes | None, doc("size of the cached result")] = None
     task_id: Annotated[str | None, doc("task that asked")] = None
     span_id: Annotated[str | None, doc("span that asked")] = None

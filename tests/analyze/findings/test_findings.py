@@ -261,7 +261,26 @@ def test_start_up_and_first_tasks_that_warm_up_are_cold_starts(tmp_path: Path) -
     events += [event for n in range(5) for event in work(f"t{n + 1}", "w1", 5 + n, 6 + n)]
     finding = one(tmp_path, "cold_starts", events)
     assert finding.seconds == 4.0  # two of start-up, and two beyond the median of one second
-    assert finding.evidence == {"startup_s": 2.0, "workers": 1, "slow_first_tasks": 1, "beyond_usual_s": 2.0}
+    assert finding.evidence == {
+        "startup_s": 2.0,
+        "workers": 1,
+        "slow_first_tasks": 1,
+        "beyond_usual_s": 2.0,
+        "queued_s": 0.0,
+    }
+
+
+def test_tasks_that_wait_until_a_worker_is_launched_wait_for_its_start_and_not_for_the_program(
+    tmp_path: Path,
+) -> None:
+    who = {"worker": "w1", "host": "n1", "pid": 1}
+    events: list[Event] = [WorkerLaunched(timestamp=at(6), **who), *up("w1", 6.1)]
+    for n in range(4):
+        events += work(f"t{n}", "w1", 6.2 + 0.95 * n, 7.15 + 0.95 * n)
+    finding = one(tmp_path, "cold_starts", events)
+    assert (finding.evidence["queued_s"], finding.saves_s) == (6.0, pytest.approx(6.1))
+    assert "tasks waited 6.0s for the first of them to be launched" in finding.sentence
+    assert kinds(found(tmp_path / "again", events)) & {"program_alone", "before_tasks"} == set()
 
 
 def test_attempts_that_failed_or_were_retried_are_failed_work(tmp_path: Path) -> None:
@@ -415,6 +434,19 @@ def test_misses_on_what_had_been_computed_cost_what_hits_save(tmp_path: Path) ->
     }
 
 
+def test_misses_of_a_key_with_the_time_in_it_cost_what_computing_took(tmp_path: Path) -> None:
+    events = [*work("t1", "w1", 0, 10), *up("w1"), lookup("miss", "k", reason="never seen", computed_s=5.0)]
+    reason = "asked_at is the time of the call"
+    events += [lookup("miss", f"k{n}", reason=reason, computed_s=n / 10) for n in range(5, 10)]
+    finding = one(tmp_path, "cache_misses", events)
+    assert (finding.seconds, finding.evidence["each_s"]) == (pytest.approx(3.5), pytest.approx(0.7))
+    assert finding.sentence == (
+        "About 3.5 worker-seconds, 35% of this run, went to computing what no later call can use, because "
+        f"solve missed the cache 5 times ({reason}); try naming that argument in `ignore`, unless the result "
+        "depends on it."
+    )
+
+
 def test_misses_on_what_is_new_are_work_and_no_finding(tmp_path: Path) -> None:
     events = [*work("t1", "w1", 0, 10), *up("w1"), lookup("hit", "a", saved_s=9.0)]
     events += [lookup("miss", f"k{n}", reason="never seen") for n in range(50)]
@@ -476,6 +508,20 @@ def test_tasks_that_wait_for_a_cpu_that_others_use_are_on_a_busy_machine(tmp_pat
     finding = one(tmp_path, "busy_machine", events)
     assert finding.seconds == 12.0
     assert "they used 1.5 of 2 cores, this run 0.5; try again when it is idle" in finding.sentence
+
+
+@pytest.mark.parametrize(("pids", "kind"), [((99, 1), "busy_machine"), ((98, 99), "cpu_wait")])
+def test_what_workers_outside_of_the_programs_processes_use_is_the_runs(
+    tmp_path: Path, pids: tuple[int, int], kind: str
+) -> None:
+    """Process 1 is a worker. Of others it is not known whether one of them holds the other."""
+    samples = [*sampled(2.0, 0.1, cpus=2.0), *sampled(2.0, 0.4, cpus=2.0)]
+    for n, event in enumerate(samples):
+        if isinstance(event, ResourceSample) and event.scope == "worker":
+            event.pid = pids[n // 6]
+    events = [*cpu_tasks(2, 2.0, 6.0, cpu_scope="process"), *samples]
+    finding = one(tmp_path, kind, events)
+    assert ("they used 1.5 of 2 cores, this run 0.5;" in finding.sentence) == (kind == "busy_machine")
 
 
 @pytest.mark.parametrize(("others", "kind"), [(0.4, "busy_machine"), (0.0, "cpu_wait")])

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.statistics import Outcome, RunStatistics
+from flightlog.analyze.findings.cache_misses import NEW, THE_TIME
 from flightlog.analyze.limits import AdviceLimits
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 ALONE = "its result depends on its arguments alone"
 LASTS = "its results stay right for that long"
 """What has to hold for a cache, and for one that keeps results longer."""
-
-_NEW = ("never seen", "arguments changed")
 
 
 def advise_caching(shapes: Sequence[RunStatistics], repeats: Sequence[DuplicateCalls]) -> Outcome:
@@ -158,7 +157,7 @@ def _mend(
     cost = f"{format_duration(spent_s)} of lookups a run" + (
         f", and {format_bytes(kept_bytes)} written in vain" if kept_bytes else ""
     )
-    if all(one in _NEW for one in reasons):
+    if all(one in NEW for one in reasons):
         text = (
             "Every call is a new one: do without the cache, or name arguments that do not change the "
             "result in `ignore`."
@@ -176,6 +175,8 @@ def _mend(
             f"only if {LASTS}."
         )
         return text, {f"tasks.{name}.cache.ttl": longer} if lives else {}, None
+    if reason.endswith(THE_TIME):
+        return f"Its argument {reason}: name it in `ignore`, unless the result depends on it.", {}, None
     return _REMEDIES.get(reason, "`flightlog cache explain` says more."), {}, None
 
 

@@ -13,10 +13,12 @@ from flightlog.core.units import format_duration
 
 NEW = ("never seen", "arguments changed")
 """Reasons for a miss that are no fault: a first request."""
+THE_TIME = "is the time of the call"
+"""How the reason ends where no later call can have the same arguments."""
 
 _MISSES = """
 WITH asked AS (
-    SELECT task, "key", result, reason, saved_s, task_id, "timestamp" AS moment, writer, seq,
+    SELECT task, "key", result, reason, saved_s, computed_s, task_id, "timestamp" AS moment, writer, seq,
         count(*) OVER (PARTITION BY task_id) AS beside FROM cache WHERE result IN ('hit', 'miss')
 ), missed AS (
     SELECT *, coalesce(reason, '') NOT IN (SELECT unnest($new::VARCHAR[])) AND reason IS NOT NULL AS lost,
@@ -35,19 +37,22 @@ WITH asked AS (
     QUALIFY row_number() OVER (PARTITION BY task ORDER BY number DESC, reason) = 1
 )
 SELECT missed.task, count(*) FILTER (lost OR again) AS wasted, count(*) FILTER (again AND NOT lost),
-    coalesce(any_value(made.each_s), any_value(alone.each_s)), any_value(reasons.reason), count(*)
+    coalesce(avg(in_ns(computed_s)) FILTER (lost OR again) / 1e9, any_value(made.each_s),
+        any_value(alone.each_s)) AS cost_s,
+    any_value(reasons.reason), count(*)
 FROM missed LEFT JOIN made USING (task) LEFT JOIN alone USING (task) LEFT JOIN reasons USING (task)
 GROUP BY missed.task HAVING count(*) FILTER (lost OR again) > 0
-ORDER BY wasted * coalesce(any_value(made.each_s), any_value(alone.each_s), 0) DESC, wasted DESC, missed.task
+ORDER BY wasted * coalesce(cost_s, 0) DESC, wasted DESC, missed.task
 """
 
 
 def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
-    """The function whose needless misses cost most: expired, changed code, damage, or asked for twice in this
-    run.
+    """The function whose needless misses cost most: expired, changed code, damage, a key with the time in it,
+    or asked for twice in this run.
 
-    What a miss costs is an estimate: what results that were hit took when they were made, or else what tasks
-    took that did nothing but miss once. Misses on first requests are work, and no finding.
+    What a miss costs is what computing took on average; where that was not recorded, what results that were
+    hit took when they were made, or else what tasks took that did nothing but miss once. Misses on first
+    requests are work, and no finding.
     """
     if not facts.summary.cache.misses:
         return
@@ -62,12 +67,18 @@ def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
     reasons = [reason] * bool(reason) + [f"{plural(again, 'of them', 'of them')} asked for again"] * bool(
         again
     )
+    what, advice = (
+        "computing again what had been computed before",
+        "`flightlog cache explain` for the reasons",
+    )
+    if reason is not None and reason.endswith(THE_TIME):
+        what = "computing what no later call can use"
+        advice = "naming that argument in `ignore`, unless the result depends on it"
     yield facts.finding(
         "cache_misses",
         lost,
-        f"About {cost_text(facts, lost)} went to computing again what had been computed before, because "
-        f"{task} missed the cache {wasted:,} times ({', '.join(reasons)}); try `flightlog cache "
-        "explain` for the reasons.",
+        f"About {cost_text(facts, lost)} went to {what}, because {task} missed the cache {wasted:,} times "
+        f"({', '.join(reasons)}); try {advice}.",
         {
             "function": task,
             "needless_misses": wasted,
@@ -84,6 +95,7 @@ def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
 _COST = """
 WITH asked AS (
     SELECT task, result, task_id, in_ns(duration_s) AS spent, in_ns(saved_s) AS saved,
+        in_ns(computed_s) AS computed,
         count(*) OVER (PARTITION BY task_id) AS beside
     FROM cache WHERE result IN ('hit', 'miss') AND duration_s IS NOT NULL
 ), alone AS (
@@ -94,17 +106,18 @@ WITH asked AS (
 ), functions AS (
     SELECT task, count(*) AS lookups, count(*) FILTER (result = 'hit') AS hits, sum(spent) AS spent,
         coalesce(sum(saved) FILTER (result = 'hit'), 0) AS saved,
-        count(saved) FILTER (result = 'hit') AS known, avg(saved) FILTER (result = 'hit') AS each_hit
+        count(saved) FILTER (result = 'hit') AS known, avg(saved) FILTER (result = 'hit') AS each_hit,
+        avg(computed) AS each_miss
     FROM asked GROUP BY task
 )
 SELECT coalesce(sum(lookups), 0), coalesce(sum(hits), 0), coalesce(sum(spent), 0), coalesce(sum(saved), 0)
 FROM functions LEFT JOIN alone USING (task)
-WHERE known = hits AND spent > saved AND spent / lookups > coalesce(each_hit, each_ns)
+WHERE known = hits AND spent > saved AND spent / lookups > coalesce(each_hit, each_miss, each_ns)
 """
 
 
 def costly_cache(facts: FindingFacts) -> Iterable[Finding]:
-    """Lookups that take longer than what a hit saves; where none hit, than the tasks that missed. That of
+    """Lookups that take longer than what a hit saves; where none hit, than computing after a miss. That of
     functions of which some hits do not know what they saved is not known.
     """
     if not facts.summary.cache.lookups:

@@ -76,18 +76,25 @@ _IN_USE = """
 WITH ran AS (
     SELECT min(began) AS since, max(stopped) AS until FROM attempt_intervals WHERE state = 'completed'
 ), during AS (
-    SELECT scope, cpu_percent, cpu_cores, interval_s FROM samples_of_run, ran
+    SELECT scope, pid, cpu_percent, cpu_cores, interval_s FROM samples_of_run, ran
     WHERE interval_s > 0 AND (since IS NULL OR (at_ns("timestamp") > since
         AND at_ns("timestamp") < until + in_ns(interval_s)))
+), trees AS (
+    SELECT sum(cpu_cores * interval_s) AS used, sum(interval_s) AS sampled FROM during
+    WHERE scope = 'worker' AND cpu_cores IS NOT NULL GROUP BY pid
 )
 SELECT sum(cpu_percent * interval_s) FILTER (scope = 'node' AND cpu_percent IS NOT NULL)
         / sum(interval_s) FILTER (scope = 'node' AND cpu_percent IS NOT NULL),
-    sum(cpu_cores * interval_s) FILTER (scope = 'worker' AND cpu_cores IS NOT NULL)
-        / sum(interval_s) FILTER (scope = 'worker' AND cpu_cores IS NOT NULL)
+    (SELECT sum(used) / max(sampled) FROM trees)
 FROM during
 """
 """Percent of the machine, and cores of the run, in use on average from the first task to the last: before and
 after these others are in nobody's way."""
+_TREES = """
+SELECT count(DISTINCT row(host, pid)) FROM samples_of_run ANTI JOIN workers USING (host, pid)
+WHERE scope = 'worker'
+"""
+"""Trees of processes that are none of a worker's: a worker is sampled only where it is in no other tree."""
 _HOSTS = "SELECT DISTINCT host FROM worker_facts WHERE executed > 0 AND host IS NOT NULL"
 _USABLE = "SELECT max(cpus) FROM samples_of_run WHERE scope = 'worker'"
 
@@ -248,10 +255,12 @@ class Cores(NamedTuple):
 
 def _cores(facts: FindingFacts) -> Cores | None:
     """None where that is unknown, where there were several machines, or where several trees of processes were
-    sampled, which may hold each other.
+    sampled, which may hold each other, beside those of workers.
     """
     node, process = facts.summary.resources.node, facts.summary.resources.process
-    if node is None or process is None or len(node.hosts) != 1 or process.trees != 1:
+    if node is None or process is None or len(node.hosts) != 1:
+        return None
+    if process.trees > 1 and facts.tables.scalar(_TREES) > 1:
         return None
     elsewhere = facts.tables.execute(_HOSTS).fetchall()
     if any(host != node.hosts[0] for (host,) in elsewhere):

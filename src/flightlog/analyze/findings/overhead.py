@@ -75,8 +75,15 @@ GROUP BY uptimes.worker HAVING NOT bool_or(gaps.ready) AND NOT bool_or(gaps.atte
 """
 
 
+_FIRST_LAUNCH = """
+SELECT greatest(0, (SELECT min(launched) FROM worker_launches WHERE ready IS NOT NULL)
+    - (SELECT min(coalesce(submitted, waits)) FROM attempt_intervals))
+"""
+
+
 def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
-    """Start-up of workers, and the time that first tasks of twice the usual length took beyond the median.
+    """Start-up of workers, and the time that first tasks of twice the usual length took beyond the median;
+    and what tasks waited before the first worker was launched, as in the queue of a cluster.
 
     Workers that never became ready, and executed nothing, are failures and no start-up.
     """
@@ -88,12 +95,16 @@ def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
     slow, beyond = (int(row[0]), seconds(round(row[1]))) if row is not None else (0, 0.0)
     imports = data.imports_s
     lost = start_up + beyond + imports
-    if not matters(facts, lost):
+    queued = seconds(int(facts.tables.scalar(_FIRST_LAUNCH) or 0))
+    long_queued = queued >= FindingLimits.min_share * facts.wall_s
+    if not matters(facts, lost) and not (long_queued and matters(facts, queued)):
         return
     workers = max(1, facts.shares.workers - len(never))
     each = f"each of {plural(workers, 'worker')} took {format_duration(start_up / workers)} to start"
     first = f"{plural(slow, 'first task')} took {format_duration(beyond)} longer than usual"
     reasons = [each] * bool(start_up) + [first] * bool(slow)
+    if long_queued:
+        reasons.append(f"tasks waited {format_duration(queued)} for the first of them to be launched")
     if imports >= 0.1 * lost:
         reasons.append(f"importing what tasks need took {format_duration(imports)}")
     yield facts.finding(
@@ -106,6 +117,7 @@ def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
             "workers": workers,
             "slow_first_tasks": slow,
             "beyond_usual_s": beyond,
+            "queued_s": queued,
         },
         saves_s=_without_start_up(facts),
         where=sorted(

@@ -59,7 +59,8 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
     was over: the tasks it depends on, its own attempt before, the task before it on its worker (if it was
     queued by then), its worker's start-up, or the program's own way to submitting it, which comes also before
     the start-up of a worker that was launched for it. `task` links are
-    execution, `wait` is from that moment to the start (retry delays included), `startup` is a worker's, and
+    execution, `wait` is from that moment to the start (retry delays included), `startup` is a worker's, from
+    its launch or from when it was waited for (in the queue of a cluster, say), and
     `program` is what the program did, or waited for, outside of tasks: before the first, after the last, and
     in between; and the time before a task, not the first, with an unknown dependency. What
     was submitted later is taken to have waited for the task that had ended last, as a loop does that gathers
@@ -381,8 +382,8 @@ class ChainStep(NamedTuple):
 
 
 OnChain = tuple[int, str, int, int, int | None, str | None, int, int | None]
-"""Number and name of an attempt on the chain, when it began and stopped, what it waited for until when, the
-launch of its worker where that was it, and when what the program had waited for stopped."""
+"""Number and name of an attempt on the chain, when it began and stopped, what it waited for until when, since
+when it waited for its worker where that was it, and when what the program had waited for stopped."""
 _STARTUPS = """
 CREATE OR REPLACE TEMP VIEW startups AS
 SELECT worker AS worker_name, launched, ready FROM worker_launches WHERE ready IS NOT NULL
@@ -427,7 +428,7 @@ class Chain:
                 found.append(ChainStep(kind, name, since, cursor, of))
             cursor = since
 
-        for node, name, began, stopped, moment, how, launched, base_stopped in self.links():
+        for node, name, began, stopped, moment, how, since, base_stopped in self.links():
             step("program", AFTER if not found and cursor == self._until else BETWEEN, stopped)
             step("task", name, began, node)
             if how == "need":
@@ -436,7 +437,7 @@ class Chain:
                 break
             step("wait", name, moment)
             if how == "startup":
-                step("startup", START_UP, launched)
+                step("startup", START_UP, since)
             if how == "program" and base_stopped is not None:
                 self.gathered.append((began, stopped))
             if base_stopped is not None:
@@ -479,9 +480,17 @@ class Chain:
         del previous
         yield from self._tables.rows(
             """
-            SELECT n, name, began, stopped, moment, how, launched,
+            WITH waits_for_launch AS ( -- since it was submitted, unless another attempt ended in between
+                SELECT late.n, late.submitted AS since
+                FROM (FROM bound WHERE on_demand) AS late
+                    ASOF LEFT JOIN (SELECT DISTINCT stopped FROM nodes) AS ended
+                        ON late.launched >= ended.stopped
+                WHERE coalesce(ended.stopped <= late.submitted, true)
+            )
+            SELECT n, name, began, stopped, moment, how, coalesce(since, launched),
                 CASE WHEN how = 'program' OR on_demand THEN base_stopped END
-            FROM bound LEFT JOIN bases USING (n) WHERE n IN (SELECT unnest($1::BIGINT[])) ORDER BY n DESC
+            FROM bound LEFT JOIN bases USING (n) LEFT JOIN waits_for_launch USING (n)
+            WHERE n IN (SELECT unnest($1::BIGINT[])) ORDER BY n DESC
             """,
             [numbers],
         )

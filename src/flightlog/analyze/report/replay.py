@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +25,7 @@ class Changes(NamedTuple):
     """The part of these delays that remains; before further attempts of a task, which wait on purpose, all
     of it does."""
     start_up: bool = True
-    """Whether workers take time to start."""
+    """Whether workers take time to start, and have to be waited for before they are launched."""
     program: float = 1.0
     """The part of the program's own time between tasks that remains."""
     dependencies: bool = True
@@ -150,10 +151,18 @@ class Replay:
             if worker is not None:
                 attempts.setdefault(worker, []).append(n)
         pools: dict[Any, list[int]] = {}
+        ends = [] if changes.start_up else sorted(self._stopped)
         for numbers in attempts.values():
             first = numbers[0]
-            launched, ready = self._launched[first], self._ready[first]
+            launched, ready, submitted = self._launched[first], self._ready[first], self._submitted[first]
             free = launched if not changes.start_up else ready
+            if (
+                not changes.start_up
+                and None not in (launched, submitted)
+                and submitted < launched
+                and bisect_right(ends, submitted) == bisect_right(ends, launched)
+            ):
+                free = submitted  # it was waited for; had a task ended meanwhile, it might replace its worker
             if changes.workers and None not in (launched, ready):
                 free = self._start + ready - launched  # what was launched when it was needed is needed sooner
             free = self._start if free is None else max(self._start, int(free))

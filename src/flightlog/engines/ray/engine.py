@@ -274,6 +274,8 @@ class RayCluster(ClusterBackend):
         self._waiting_for: set[str] = set()
         self._refs: dict[int, Any] = {}
         """What Ray calls the attempts that it has, by their number."""
+        self._sent: dict[int, float] = {}
+        """The Unix time at which it was given them."""
         self._on: dict[int, RayWorker] = {}
         """Those that run, and where."""
         self._workers: dict[str, RayWorker] = {}
@@ -318,6 +320,7 @@ class RayCluster(ClusterBackend):
         remote = self._remote(work.task, work.component)
         order = encode(RayOrder(attempt.serial, self._home.setup, msgspec.structs.replace(work, args={})))
         mailbox = self._home.mailbox
+        self._sent[attempt.serial] = time.time()
         ref = remote.remote(order) if mailbox is None else remote.remote(order, mailbox)
         self._refs[attempt.serial] = ref
         future: Future[bytes] = ref.future()
@@ -383,7 +386,8 @@ class RayCluster(ClusterBackend):
             worker.why_ended = worker.why_ended or "a task was cancelled"
 
     def _meet(self, began: Began, is_here: bool) -> RayWorker:
-        worker = RayWorker(began, worker_info(self._ray, began.ray_worker), is_here)
+        info, sent = worker_info(self._ray, began.ray_worker), self._sent.get(began.serial)
+        worker = RayWorker(began, info, is_here, sent)
         self._workers[began.ray_worker] = worker
         launched = self._timestamp(worker.launched)
         tell = self._dispatcher.attempts.worker
@@ -421,6 +425,7 @@ class RayCluster(ClusterBackend):
         """Ray has an attempt no more."""
         super().release(attempt)
         self._refs.pop(attempt.serial, None)
+        self._sent.pop(attempt.serial, None)
         worker = self._on.pop(attempt.serial, None)
         if worker is not None:
             worker.running.pop(attempt.serial, None)
@@ -617,7 +622,7 @@ class RayWorkerInfo(Struct, frozen=True, kw_only=True):
 class RayWorker:
     """One process of Ray's that has executed an attempt of this engine."""
 
-    def __init__(self, began: Began, info: RayWorkerInfo, is_here: bool) -> None:
+    def __init__(self, began: Began, info: RayWorkerInfo, is_here: bool, sent: float | None = None) -> None:
         self.name, self.host, self.pid = began.worker, began.host, began.pid
         self.ray_worker = began.ray_worker
         self.facts: dict[str, Any] = {"worker": self.name, "host": self.host, "pid": self.pid}
@@ -632,8 +637,10 @@ class RayWorker:
         self.lost: list[Attempt] = []
         """What it executed when it ended."""
         self.launched = began.process_start if info.launched is None else info.launched
-        self.ready = time.time() if info.ready is None else info.ready
-        """When it could take tasks; when it was first heard of where nobody noted that."""
+        if sent is not None and info.ready is not None and info.ready < sent:
+            self.launched = sent  # Ray had it at hand: nobody waited for it before
+        self.ready = began.ready or info.ready or time.time()
+        """When it could execute attempts, which it imports Flightlog for."""
         self.watched: WatchedProcess | None = None
         if is_here:
             with suppress(OSError):

@@ -73,6 +73,8 @@ class Began(Struct, frozen=True, kw_only=True):
     """Ray's own name of the worker, in hex."""
     process_start: float | None = None
     """Unix time at which the process was started."""
+    ready: float | None = None
+    """Unix time at which it had imported what executes attempts."""
 
 
 class Done(Struct, frozen=True, kw_only=True):
@@ -185,6 +187,7 @@ def _who() -> Began:
         pid=pid,
         ray_worker=context.get_worker_id(),
         process_start=start_of(pid),
+        ready=time.time(),
     )
 
 
