@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -50,6 +50,8 @@ class Program(NamedTuple):
     """Whether the program ends with an error, or is killed."""
     remedied: Callable[[Path, float], None] | None
     """The program with the remedy that the verdict advises; None where that is the program at strength 0."""
+    engine: str | None
+    """The engine that has to be at hand; None where nothing has to be started for the program."""
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -63,30 +65,45 @@ def program(
     absent: str = HEALTHY,
     fails: bool = False,
     remedied: Callable[[Path, float], None] | None = None,
-) -> Callable[[Callable[[Path, float], None]], Callable[[Path, float], None]]:
-    """One of the programs, by the function's name; without `kinds` nothing is wrong with it."""
+    engines: Sequence[str] = (),
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """One of the programs, by the function's name; without `kinds` nothing is wrong with it.
 
-    def add(function: Callable[[Path, float], None]) -> Callable[[Path, float], None]:
-        right, without = frozenset(kinds or {HEALTHY}), frozenset({absent})
-        PROGRAMS[function.__name__] = Program(
-            function, right, weak, says, comparable, without, fails, remedied
-        )
+    With `engines` it is one program on each of them, called `NAME_ENGINE`, and the function takes the engine.
+    Their workers take seconds to start, which limits a run of a few seconds, and may be said of it.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        right, without = frozenset(kinds or {HEALTHY}), {absent} | ({"cold_starts"} if engines else set())
+        rest = (right, weak, says, comparable, frozenset(without), fails, remedied)
+        if not engines:
+            PROGRAMS[function.__name__] = Program(function, *rest, None)
+        for engine in engines:
+            PROGRAMS[f"{function.__name__}_{engine}"] = Program(
+                partial(function, engine=engine), *rest, engine
+            )
         return function
 
     return add
 
 
+TARGETS = {
+    "local": "provider: local, max_workers: {workers}, processes: {processes}",
+    "dask": "provider: dask, n_workers: {workers}, threads_per_worker: 1",
+    "ray": "provider: ray, address: auto, max_workers: {workers}",
+    "dragon": "provider: dragon, max_workers: {workers}",
+    "slurm": "provider: slurm, partition: debug, account: lab, cpus: 1, memory: 1GiB, n_workers: {workers}",
+}
+"""Where a session runs, by the name of the engine."""
+
+
 @contextmanager
-def session(runs: Path, *, workers: int, processes: bool = True, dask: bool = False) -> Iterator[Session]:
+def session(runs: Path, *, workers: int, processes: bool = True, engine: str = "local") -> Iterator[Session]:
     """A session with so many workers on this machine."""
     runs.mkdir(parents=True, exist_ok=True)
     manifest = runs / "flightlog.yaml"
-    target = (
-        f"{{provider: dask, n_workers: {workers}, threads_per_worker: 1}}"
-        if dask
-        else f"{{provider: local, max_workers: {workers}, processes: {str(processes).lower()}}}"
-    )
-    manifest.write_text(f"version: 1\nproject: {{name: exam}}\ntargets:\n  here: {target}\n")
+    target = TARGETS[engine].format(workers=workers, processes=str(processes).lower())
+    manifest.write_text(f"version: 1\nproject: {{name: exam}}\ntargets:\n  here: {{{target}}}\n")
     with Session.from_yaml(manifest, runs_dir=runs, progress=False) as one:
         yield one
 
@@ -147,31 +164,28 @@ def added(parts: list[float], seconds: float) -> float:
     return sum(parts)
 
 
-_kept: list[bytearray] = []
-
-
-def leak(megabytes: float, seconds: float) -> int:
-    """Keep memory that nobody asks for again."""
+def leak(megabytes: float, seconds: float, _number: int = 0) -> int:
+    """Keep memory that nobody asks for again, in a module: functions come anew with each task."""
+    kept: list[bytearray] = vars(time).setdefault("kept_by_exam", [])
     if megabytes:
-        _kept.append(bytearray(os.urandom(1024) * int(megabytes * 1024)))
+        kept.append(bytearray(os.urandom(1024) * int(megabytes * 1024)))
     nap(seconds)
-    return len(_kept)
+    return len(kept)
 
 
-def uneven(factor: float, seconds: float) -> float:
-    """Take longer on every other worker: those whose process number is odd."""
-    nap(seconds * (factor if _worker_number() % 2 else 1))
+def uneven(factor: float, seconds: float, folder: str, _number: int = 0) -> float:
+    """Take longer on every other worker: those whose number is odd."""
+    nap(seconds * (factor if _worker_number(folder) % 2 else 1))
     return seconds
 
 
-def _worker_number() -> int:
+def _worker_number(folder: str) -> int:
     """0, 1, 2 … for the workers in the order in which they first ask."""
     mine = os.environ.get("EXAM_WORKER")
     if mine is None:
-        folder = Path(os.environ["EXAM_FOLDER"])
         for n in range(1000):
             try:
-                (folder / f"worker-{n}").mkdir()
+                (Path(folder) / f"worker-{n}").mkdir()
             except FileExistsError:
                 continue
             mine = os.environ["EXAM_WORKER"] = str(n)
@@ -179,7 +193,7 @@ def _worker_number() -> int:
     return int(mine or 0)
 
 
-def large(data: bytes, seconds: float) -> int:
+def large(data: bytes, seconds: float, _number: int = 0) -> int:
     """Look at large data for a moment."""
     nap(seconds)
     return len(data)
@@ -265,7 +279,7 @@ def warms_up(seconds: float, first: float) -> None:
 @contextmanager
 def neighbours(number: int) -> Iterator[None]:
     """So many busy programs beside this one, which are none of its children for the recorder."""
-    spin = "import time; end = time.time() + 120\nwhile time.time() < end: pass"
+    spin = "import time; end = time.time() + 300\nwhile time.time() < end: pass"
     command = ["sh", "-c", '"$0" -c "$1" >/dev/null 2>&1 & echo $!', sys.executable, spin]
     started = [
         int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(number)
@@ -373,7 +387,7 @@ def chain_processes(runs: Path, strength: float) -> None:
 @program("dependency_chain")
 def chain_dask(runs: Path, strength: float) -> None:
     """The same on Dask."""
-    with session(runs, workers=2, dask=True) as one, warm(one, 2):
+    with session(runs, workers=2, engine="dask") as one, warm(one, 2):
         last = one.client.submit(nap, 0.2, -1)
         futures = [last]
         for n in range(20):
@@ -415,7 +429,7 @@ def one_at_a_time(runs: Path, strength: float) -> None:
 @program("one_at_a_time")
 def one_at_a_time_dask(runs: Path, strength: float) -> None:
     """The same on Dask."""
-    with session(runs, workers=2, dask=True) as one, warm(one, 2):
+    with session(runs, workers=2, engine="dask") as one, warm(one, 2):
         waits = round(24 * strength)
         for n in range(waits):
             one.client.submit(nap, 0.15, n).result()
@@ -466,9 +480,8 @@ def slow_workers(runs: Path, strength: float) -> None:
     """Every other worker is several times slower."""
     folder = runs / "workers"
     folder.mkdir(parents=True)
-    os.environ["EXAM_FOLDER"] = str(folder)
     with session(runs, workers=4) as one:
-        one.client.gather([one.client.submit(uneven, 1 + 5 * strength, 0.1) for _ in range(60)])
+        one.client.gather([one.client.submit(uneven, 1 + 5 * strength, 0.1, str(folder)) for _ in range(60)])
 
 
 @program("stragglers", comparable=True)
@@ -521,7 +534,7 @@ def tiny(runs: Path, strength: float) -> None:
 @program("handover")
 def tiny_dask(runs: Path, strength: float) -> None:
     """The same on Dask."""
-    with session(runs, workers=2, dask=True) as one, warm(one, 2):
+    with session(runs, workers=2, engine="dask") as one, warm(one, 2):
         number, seconds = (round(3000 * strength), 0.0) if strength else (30, 0.2)
         one.client.gather([one.client.submit(nap, seconds, n) for n in range(number)])
 
@@ -588,7 +601,7 @@ def slow_driver_processes(runs: Path, strength: float) -> None:
 @program("program_alone")
 def slow_driver_dask(runs: Path, strength: float) -> None:
     """The same on Dask."""
-    with session(runs, workers=2, dask=True) as one, warm(one, 2):
+    with session(runs, workers=2, engine="dask") as one, warm(one, 2):
         for batch in range(4):
             one.client.gather([one.client.submit(nap, 0.2, 10 * batch + n) for n in range(6)])
             time.sleep(strength)
@@ -802,7 +815,7 @@ def sleeping(runs: Path, _strength: float) -> None:
 @program()
 def sleeping_dask(runs: Path, _strength: float) -> None:
     """The same on Dask."""
-    with session(runs, workers=2, dask=True) as one, warm(one, 2):
+    with session(runs, workers=2, engine="dask") as one, warm(one, 2):
         one.client.gather([one.client.submit(nap, 0.5, n) for n in range(16)])
 
 
@@ -896,6 +909,108 @@ def healthy_command(runs: Path, _strength: float) -> None:
     subprocess.run(
         [sys.executable, "-m", "flightlog", "run", *options, "--", sys.executable, "-c", code], check=True
     )
+
+
+# Programs on engines that have to be started: Ray, Dragon and Slurm
+
+
+@program("stragglers", comparable=True, engines=("ray", "slurm"))
+def long_task(runs: Path, strength: float, engine: str) -> None:
+    """One task is far longer than the others, and comes last."""
+    with session(runs, workers=2, engine=engine) as one, warm(one, 2):
+        futures = [one.client.submit(nap, 0.25, n) for n in range(24)]
+        one.client.gather([*futures, one.client.submit(nap, 0.25 + 8 * strength, 99)])
+
+
+@program("failed_work", comparable=True, engines=("ray", "dragon"))
+def broken_attempts(runs: Path, strength: float, engine: str) -> None:
+    """Most attempts fail before one works."""
+    folder = runs / "attempts"
+    folder.mkdir(parents=True)
+    with session(runs, workers=2, engine=engine) as one, warm(one, 2):
+        many = round(3 * strength)
+        options = {"retries": many} if many else {}
+        submit = one.client.submit
+        one.client.gather([submit(flaky, 0.4, str(folder), n, many, **options) for n in range(14)])
+
+
+@program("program_alone", comparable=True, engines=("ray", "dragon"))
+def busy_driver(runs: Path, strength: float, engine: str) -> None:
+    """The program computes between its batches, while workers wait."""
+    with session(runs, workers=2, engine=engine) as one, warm(one, 2):
+        for batch in range(5):
+            one.client.gather([one.client.submit(nap, 0.25, 10 * batch + n) for n in range(6)])
+            burn(1.6 * strength)
+
+
+@program("dependency_chain", comparable=True, engines=("dragon", "slurm"))
+def chained(runs: Path, strength: float, engine: str) -> None:
+    """Each task needs the one before: two workers have one task at a time."""
+    with session(runs, workers=2, engine=engine) as one, warm(one, 2):
+        last = one.client.submit(nap, 0.5, -1)
+        futures = [last]
+        for n in range(30):
+            needs = n < round(30 * strength)
+            last = one.client.submit(after, last, 0.5 + n * 1e-6) if needs else one.client.submit(nap, 0.5, n)
+            futures.append(last)
+        one.client.gather(futures)
+
+
+@program("serialization", engines=("ray", "dragon"))
+def heavy_arguments(runs: Path, strength: float, engine: str) -> None:
+    """Large arguments for little work."""
+    data = os.urandom(int(64e6 * strength))
+    with session(runs, workers=2, engine=engine) as one, warm(one, 2):
+        seconds = 0.02 if strength else 0.25
+        one.client.gather([one.client.submit(large, data, seconds, n) for n in range(30)])
+
+
+@program("busy_machine", comparable=True, engines=("ray", "dragon", "slurm"))
+def crowded(runs: Path, strength: float, engine: str) -> None:
+    """Other programs keep all cores busy once the workers have started."""
+    with (
+        session(runs, workers=CORES, engine=engine) as one,
+        warm(one, CORES),
+        neighbours(round(4 * CORES * strength)),
+    ):
+        one.client.gather([one.client.submit(burn, 0.25 + n * 1e-6) for n in range(8 * CORES)])
+
+
+@program("slow_workers", comparable=True, weak=0.6, engines=("slurm",))
+def slow_node(runs: Path, strength: float, engine: str) -> None:
+    """One of two workers is several times slower."""
+    folder = runs / "workers"
+    folder.mkdir(parents=True)
+    with session(runs, workers=2, engine=engine) as one, warm(one, 2):
+        factor = 1 + 7 * strength
+        one.client.gather([one.client.submit(uneven, factor, 0.2, str(folder), n) for n in range(90)])
+
+
+@program("memory_growth", engines=("ray", "slurm"))
+def growing(runs: Path, strength: float, engine: str) -> None:
+    """A worker keeps memory with each task."""
+    with session(runs, workers=1, engine=engine) as one, warm(one, 1):
+        for n in range(16):
+            one.client.submit(leak, 40 * strength, 0.3, n).result()
+
+
+@program("cold_starts", comparable=True, engines=("slurm",))
+def full_cluster(runs: Path, strength: float, engine: str) -> None:
+    """Jobs of others keep the whole cluster, and workers wait in the queue."""
+    if strength:
+        hold = ["sbatch", "--account=lab", "--nodes=3", "--exclusive", "--output=/dev/null"]
+        subprocess.run([*hold, f"--wrap=sleep {10 * strength}"], check=True, stdout=subprocess.DEVNULL)
+        while b"R" not in subprocess.run(["squeue", "-ho%t"], check=True, capture_output=True).stdout:
+            time.sleep(0.1)
+    with session(runs, workers=2, engine=engine) as one:
+        one.client.gather([one.client.submit(nap, 0.25, n) for n in range(24)])
+
+
+@program(engines=("ray", "dragon", "slurm"))
+def steady(runs: Path, _strength: float, engine: str) -> None:
+    """Tasks that wait for something else, for so long that the start of the workers matters little."""
+    with session(runs, workers=2, engine=engine) as one, warm(one, 2):
+        one.client.gather([one.client.submit(nap, 1.0, n) for n in range(90)])
 
 
 if __name__ == "__main__":

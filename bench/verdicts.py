@@ -5,7 +5,8 @@
 A verdict is right if it names the bottleneck that was built in, and nothing else; of a healthy run, and of
 one whose bottleneck is absent, if it says that nothing limits it. What it would save is held against what the
 run without the bottleneck took less. With `--runs` the results are kept there, in `results.jsonl`, and what
-has been taken is not taken again; after `--minutes` no further program is begun.
+has been taken is not taken again; after `--minutes` no further program is begun. Programs of an engine that
+is not on this machine are skipped, and not counted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.verdict_engines import EnginesAtHand, NotAtHandError, Started
 from bench.verdict_programs import HEALTHY, PROGRAMS, Program
 from flightlog.analyze.report.report import report_on
 from flightlog.store.catalogue import list_runs
@@ -48,23 +50,27 @@ class Taken(msgspec.Struct, kw_only=True):
     """The wall time of the program with the remedy that is advised; null where it has no such form."""
 
 
-def take(name: str, strength: str, runs: Path) -> Taken:
+def take(name: str, strength: str, runs: Path, started: Started) -> Taken:
     """Run one program, and read its report; run it with the remedy, too, where it has such a form."""
-    found = judge(name, strength, execute(name, strength, runs / f"{name}-{strength}"))
+    found = judge(name, strength, execute(name, strength, runs / f"{name}-{strength}", started))
     if PROGRAMS[name].remedied is not None and strength != "absent":
-        remedied = execute(name, strength, runs / f"{name}-{strength}-remedied", "--remedied")
+        remedied = execute(name, strength, runs / f"{name}-{strength}-remedied", started, "--remedied")
         found.remedied_s = remedied.info.duration_s
     return found
 
 
-def execute(name: str, strength: str, folder: Path, *options: str) -> Run:
+def execute(name: str, strength: str, folder: Path, started: Started, *options: str) -> Run:
     """The run of a program at a strength."""
     program = PROGRAMS[name]
     shutil.rmtree(folder, ignore_errors=True)
     number = {"weak": program.weak, "absent": 0.0}.get(strength, 1.0)
     done = subprocess.run(
-        [sys.executable, "-m", "bench.verdict_programs", name, str(number), str(folder), *options],
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},  # compiled modules, as where it is installed
+        [*started.command, "-m", "bench.verdict_programs", name, str(number), str(folder), *options],
+        env={
+            **os.environ,
+            **started.environ,
+            "PYTHONDONTWRITEBYTECODE": "",  # compiled modules, as where it is installed
+        },
         check=False,
         stdout=subprocess.DEVNULL,
     )
@@ -153,6 +159,14 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, default=None, help="where to keep the runs")
     parser.add_argument("--minutes", type=float, default=None, help="begin nothing after so long")
     given = parser.parse_args()
+    with EnginesAtHand() as engines:
+        taken = take_all(given, engines)
+    print_summary(taken)
+    return 0 if taken and all(one.right for one in taken) else 1
+
+
+def take_all(given: argparse.Namespace, engines: EnginesAtHand) -> list[Taken]:
+    """The programs that are asked for, one after the other, each with a line that says how it went."""
     runs = given.runs or Path(tempfile.mkdtemp(prefix="flightlog-exam-"))
     runs.mkdir(parents=True, exist_ok=True)
     results = runs / "results.jsonl"
@@ -162,20 +176,24 @@ def main() -> int:
     }
     until = time.monotonic() + 60 * given.minutes if given.minutes is not None else None
     taken = []
-    for name in given.names or PROGRAMS:
+    for name in sorted(given.names or PROGRAMS, key=lambda name: PROGRAMS[name].engine or ""):
         for strength in strengths_of(name, given.strength):
             one = known.get((name, strength))
             if one is None:
                 if until is not None and time.monotonic() > until:
                     continue
-                one = take(name, strength, runs)
+                try:
+                    started = engines.start(PROGRAMS[name].engine)
+                except NotAtHandError as why:
+                    print(f"skipped  {name} {strength}: {why}", flush=True)
+                    continue
+                one = take(name, strength, runs, started)
                 with results.open("ab") as out:
                     out.write(msgspec.json.encode(one) + b"\n")
             taken.append(one)
             mark = "right" if one.right else "WRONG"
             print(f"{mark}  {name} {strength} ({one.wall_s:.1f} s): {one.kind}: {one.sentence}", flush=True)
-    print_summary(taken)
-    return 0 if taken and all(one.right for one in taken) else 1
+    return taken
 
 
 if __name__ == "__main__":
