@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.analyze.charts.results import TimelineRow
+from flightlog.analyze.charts.results import Chart, ChartSeries, TimelineRow, Unit
 from flightlog.analyze.limits import ChartLimits
 from flightlog.core.intervals import Lanes
 from flightlog.core.text import cut, natural_key
@@ -182,6 +182,13 @@ class TimeWindow(NamedTuple):
     def until(self) -> int:
         """When it ends, nanoseconds since 1970."""
         return self.start + self.length
+
+    def chart(self, unit: Unit, series: list[ChartSeries], notes: Sequence[str] = ()) -> Chart | None:
+        """The chart of these lines; None where there is none."""
+        if not series:
+            return None
+        since, length_s = self.since, self.length_s
+        return Chart(since=since, length_s=length_s, unit=unit, series=series, notes=list(notes))
 
     def stretches(self, most: int) -> Stretches:
         """At most `most` intervals of equal length; the last one may be shorter."""

@@ -60,9 +60,7 @@ def concurrency_chart(
         ]
         if any(means):
             series.append(ChartSeries(label=label, at_s=at, value=[*means]))
-    if not series:
-        return None
-    return Chart(since=frame.since, length_s=frame.length_s, unit="count", series=series, notes=list(notes))
+    return frame.chart("count", series, notes)
 
 
 class ChartLine(NamedTuple):
@@ -123,22 +121,17 @@ def chart(
         said.append("There is but one point of each, and no line.")
     if lines > ChartLimits.max_lines:
         said.append(f"The {ChartLimits.max_lines} largest of {lines:,} are drawn.")
-    return Chart(
-        since=frame.since,
-        length_s=frame.length_s,
-        unit=unit,
-        notes=said,
-        series=[
-            ChartSeries(
-                label=cut(label, ChartLimits.max_name_characters),
-                at_s=[at for at, _ in points],
-                value=[value for _, value in points],
-                limit=_number(limit),
-            )
-            for label, (limit, known) in found.items()
-            if (points := with_gaps(known))
-        ],
-    )
+    series = [
+        ChartSeries(
+            label=cut(label, ChartLimits.max_name_characters),
+            at_s=[at for at, _ in points],
+            value=[value for _, value in points],
+            limit=_number(limit),
+        )
+        for label, (limit, known) in found.items()
+        if (points := with_gaps(known))
+    ]
+    return frame.chart(unit, series, said)
 
 
 def with_gaps(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
@@ -274,20 +267,12 @@ def lookups(tables: RunTables, frame: TimeWindow) -> Chart | None:
     notes = [f"Lookups within {format_duration(stretches.width / SECOND)} each."]
     if astray:
         notes.append(f"{astray:,} lookups were outside of the run's time, by their clocks.")
-    return Chart(
-        since=frame.since,
-        length_s=frame.length_s,
-        unit="count",
-        notes=notes,
-        series=[
-            ChartSeries(
-                label=_LABELS[result],
-                at_s=stretches.middles_s(),
-                value=[float(by_stretch.get(number, 0)) for number in range(stretches.number)],
-            )
-            for result, by_stretch in known.items()
-        ],
-    )
+    at, numbers = stretches.middles_s(), range(stretches.number)
+    series = [
+        ChartSeries(label=_LABELS[result], at_s=at, value=[float(counts.get(n, 0)) for n in numbers])
+        for result, counts in known.items()
+    ]
+    return frame.chart("count", series, notes)
 
 
 _VALUES = f"""

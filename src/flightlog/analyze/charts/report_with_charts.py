@@ -41,7 +41,7 @@ from flightlog.analyze.report.summary import ReportContext, Summary, open_contex
 from flightlog.analyze.report.time_shares import Shares, shares
 from flightlog.analyze.tallies import by_two_keys, grouped
 from flightlog.core.text import cut
-from flightlog.core.time import SECOND, timestamp_of
+from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
@@ -358,11 +358,7 @@ def _machines(tables: RunTables, start: int, until: int) -> tuple[Chart | None, 
             for machine, points in of.items()
             if any(point[column] is not None for point in points)
         ]
-        if not series:
-            return None
-        return Chart(
-            since=timestamp_of(start), length_s=(until - start) / SECOND, unit=unit, series=series, notes=[]
-        )
+        return TimeWindow(start, until - start).chart(unit, series)
 
     return chart("percent", 1), chart("bytes", 2)
 

@@ -32,7 +32,7 @@ from flightlog.analyze.predict.eta import (
     of_mean,
     remaining,
 )
-from flightlog.analyze.report.tasks import COUNTS_SQL, PENDING, tasks_in_flight
+from flightlog.analyze.report.tasks import COUNTED, PENDING, tasks_in_flight
 from flightlog.analyze.tallies import copied, grouped, json_object
 from flightlog.core.intervals import peak
 from flightlog.core.stats import QUANTILES, Distribution, distribution_of
@@ -43,21 +43,30 @@ if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
 Row = dict[str, Any]
-_STOPPED = "CASE WHEN state = 'running' THEN $until ELSE stopped END"
-"""When an attempt ended; one that runs lasts until now."""
 _OUTCOME = "CASE WHEN retried AND state = 'failed' THEN 'retried' ELSE state END AS state"
 
+_COUNTS = ", ".join(
+    f"coalesce(sum(n) FILTER ({which}), 0) AS {name}"
+    for name, which in {**COUNTED, "over": "state NOT IN ('pending', 'running')"}.items()
+)
 _BY_NAME = f"""
-SELECT task AS name, {COUNTS_SQL}, count(*) FILTER (state NOT IN ('pending', 'running')) AS over,
-    min(started) AS first, count(took) AS timed, sum(in_ns(took)) AS total, min(took) AS low,
-    max(took) AS high, count(*) FILTER (began IS NOT NULL AND ended > $lately AND ended <= $until) AS lately,
-    coalesce(sum(least(stop, $until) - greatest(began, $since)) FILTER (began < $until AND stop > $since), 0)
-        AS work
+SELECT task AS name, {_COUNTS},
+    min(first) AS first, coalesce(sum(timed) FILTER (state = 'completed'), 0) AS timed,
+    sum(total) FILTER (state = 'completed') AS total, min(low) FILTER (state = 'completed') AS low,
+    max(high) FILTER (state = 'completed') AS high
 FROM (
-    SELECT *, CASE WHEN state = 'completed' THEN duration_s END AS took, {_STOPPED} AS stop
-    FROM attempt_intervals
+    SELECT task, state, retried, was_submitted, count(*) AS n, min(started) AS first,
+        count(duration_s) AS timed, sum(in_ns(duration_s)) AS total, min(duration_s) AS low,
+        max(duration_s) AS high
+    FROM attempt_intervals GROUP BY ALL
 ) GROUP BY task
 """  # noqa: S608 - constants
+"""States are told apart by groups first, which takes less time than to count each of them."""
+_LATELY = """
+SELECT count(*) FILTER (ended > $lately AND ended <= $until), coalesce(
+    sum(least(stopped, $until) - greatest(began, $since)) FILTER (began < $until AND stopped > $since), 0)
+FROM attempt_intervals WHERE began IS NOT NULL AND ended > least($lately, $since)
+"""
 _QUANTILES = f"""
 SELECT task, quantile_cont(duration_s, {[*QUANTILES, *((2 * rank + 1) / 40 for rank in range(20))]})
 FROM attempt_intervals WHERE state = 'completed' AND task IN (SELECT unnest($names)) GROUP BY task
@@ -112,10 +121,6 @@ class LiveName(LiveCounts, frozen=True, kw_only=True):
     total: int | None
     low: float | None
     high: float | None
-    lately: int
-    """Attempts that ended in the last minute."""
-    work: int
-    """For how long attempts ran in the last seconds, together."""
     durations: Distribution = Distribution()
     """Of completed tasks."""
 
@@ -146,17 +151,8 @@ class LiveTasks:
     @cached_property
     def names(self) -> list[LiveName]:
         """The largest first."""
-        since = None if self._until is None else self._until - LiveLimits.concurrency_window_s * SECOND
-        moments = {"until": self._until, "since": since, "lately": self._lately_since}
-        found = self._with_durations([LiveName(**row) for row in self._tables.records(_BY_NAME, moments)])
+        found = self._with_durations([LiveName(**row) for row in self._tables.records(_BY_NAME)])
         return sorted(found, key=lambda one: (-one.known, one.name))
-
-    @property
-    def _lately_since(self) -> int | None:
-        """Since when ended tasks count for the rate."""
-        if self._until is None:
-            return None
-        return max(self._until - LiveLimits.rate_window_s * SECOND, self._time.started or 0)
 
     def _with_durations(self, found: list[LiveName]) -> list[LiveName]:
         quantiles = self._known.quantiles
@@ -258,14 +254,19 @@ class LiveTasks:
 
     def _lately(self) -> tuple[float | None, float]:
         """Tasks that ended in each of the last seconds, and how many ran at once, on average."""
-        until, since = self._until, self._lately_since
-        if until is None or since is None:
+        until = self._until
+        if until is None or not self.names:
             return None, 0.0
-        rated = self.count("over") and until - since >= SECOND
-        per_s = self.count("lately") * SECOND / (until - since) if rated else None
+        lately = max(until - LiveLimits.rate_window_s * SECOND, self._time.started or 0)
         first = min((one.first for one in self.names if one.first is not None), default=until)
-        lasted = min(until - first, LiveLimits.concurrency_window_s * SECOND)
-        return per_s, self.count("work") / lasted if lasted > 0 else 0.0
+        since = max(first, until - LiveLimits.concurrency_window_s * SECOND)
+        [(ended, work)] = self._tables.execute(
+            _LATELY, {"until": until, "lately": lately, "since": since}
+        ).fetchall()
+        begun = [row["began"] for row in (*self.running, *self.replaced) if row["began"] is not None]
+        work += sum(max(0, until - max(began, since)) for began in begun)
+        per_s = ended * SECOND / (until - lately) if self.count("over") and until - lately >= SECOND else None
+        return per_s, int(work) / (until - since) if since < until else 0.0
 
     def _eta(self, at_once: float) -> Eta | None:
         until = self._until
@@ -338,7 +339,7 @@ class LiveTasks:
         """Of tasks that run and that wait, statements of the intervals, as `concurrency_chart` takes them."""
         if not self.names:
             return {}
-        stopped = _STOPPED.replace("$until", str(until))
+        stopped = f"CASE WHEN state = 'running' THEN {until} ELSE stopped END"
         waited = f"coalesce(began, CASE WHEN state = 'pending' THEN {until} ELSE ended END)"
         found = {"running": ("began", stopped, "true"), "waiting": ("submitted", waited, "was_submitted")}
         return {

@@ -305,11 +305,8 @@ def _chart(
             limit = total if unit == "bytes" else None
             shown = cut(label, LiveLimits.max_name_chars)
             series.append(ChartSeries(label=shown, at_s=at, value=value, limit=limit))
-    if not series:
-        return None
     left_out = len(places) - LiveLimits.max_chart_series
-    notes = [f"{left_out} more are not drawn"] if left_out > 0 else []
-    return Chart(since=window.since, length_s=window.length_s, unit=unit, series=series, notes=notes)
+    return window.chart(unit, series, [f"{left_out} more are not drawn"] if left_out > 0 else [])
 
 
 def _with_gaps(points: Sequence[tuple[int, float]], step: int) -> tuple[list[float], list[float | None]]:

@@ -111,16 +111,17 @@ class TaskSummary(TaskCounts, frozen=True, kw_only=True):
     in_flight: list[TaskInFlight]
 
 
-COUNTS_SQL = """
-    count(*) FILTER (was_submitted) AS submitted,
-    count(*) FILTER (state = 'completed') AS completed,
-    count(*) FILTER (state = 'failed' AND NOT retried) AS failed,
-    count(*) FILTER (state = 'cancelled') AS cancelled,
-    count(*) FILTER (retried) AS retried,
-    count(*) FILTER (state = 'running') AS running,
-    count(*) FILTER (state = 'pending') AS not_begun
-"""
-"""The select list of `TaskCounts`, from `attempt_intervals`, and of attempts that have not begun."""
+COUNTED = {
+    "submitted": "was_submitted",
+    "completed": "state = 'completed'",
+    "failed": "state = 'failed' AND NOT retried",
+    "cancelled": "state = 'cancelled'",
+    "retried": "retried",
+    "running": "state = 'running'",
+    "not_begun": "state = 'pending'",
+}
+"""Which attempts of `attempt_intervals` the fields of `TaskCounts` count, and which have not begun."""
+COUNTS_SQL = ", ".join(f"count(*) FILTER ({which}) AS {name}" for name, which in COUNTED.items())
 
 _BY_NAME = f"""
 SELECT grouping(task) = 1 AS of_all, task, {COUNTS_SQL},

@@ -44,7 +44,6 @@ _OF_ATTEMPTS = (
 _TASK_KEY = "task_id, attempt"
 
 _TABLES = f"""
-CREATE TABLE touched AS SELECT {_TASK_KEY} FROM task_events;
 CREATE TABLE touched_lines AS FROM task_events;
 CREATE VIEW task_lines AS SELECT *, {KIND} AS kind FROM task_events;
 CREATE TABLE {HIDDEN}.last_signs (run_id VARCHAR, of_run TIMESTAMP, by_writer MAP(VARCHAR, TIMESTAMP));
@@ -61,13 +60,14 @@ FROM odd_span_rows;
 """  # noqa: S608 - constants
 
 _TOUCH = f"""
-INSERT INTO touched SELECT DISTINCT {_TASK_KEY} FROM task_events WHERE rowid >= $since
+INSERT INTO touched_lines FROM task_events SEMI JOIN (
+    SELECT {_TASK_KEY} FROM task_events WHERE rowid >= $since
+) AS new USING ({_TASK_KEY})
 """  # noqa: S608 - constants
-_THEIR_LINES = f"INSERT INTO touched_lines FROM task_events SEMI JOIN touched USING ({_TASK_KEY})"
-_FORGET = """
-DELETE FROM attempt_intervals USING touched
+_FORGET = f"""
+DELETE FROM attempt_intervals USING (SELECT DISTINCT {_TASK_KEY} FROM touched_lines) AS touched
 WHERE attempt_intervals.task_id = touched.task_id AND attempt_intervals.attempt = touched.attempt
-"""
+"""  # noqa: S608 - constants
 _ODD_SPANS = """
 INSERT INTO odd_spans
 SELECT span_id FROM span_events SEMI JOIN (
@@ -175,9 +175,8 @@ class FollowedTables(RunTables):
             made = self._attempts("task_events")
             self._connection.execute(f"CREATE OR REPLACE TABLE attempt_intervals AS {made}")
             return
-        self._connection.execute("TRUNCATE touched; TRUNCATE touched_lines")
+        self._connection.execute("TRUNCATE touched_lines")
         self._connection.execute(_TOUCH, {"since": known})
-        self._connection.execute(_THEIR_LINES)
         deleted = self._connection.execute(_FORGET).fetchone()
         self._deleted += deleted[0] if deleted else 0
         self._connection.execute("EXECUTE remake")
