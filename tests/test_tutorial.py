@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.runs import at, make_run
 from builders.tutorial_snippets import CACHING, IDLE, READ_LINES, READ_WITH_PANDAS, SLOWEST, TREND
 
 from flightlog.demo.sweep import sweep
+from flightlog.events import ResourceSample
 from flightlog.store.run import Run
 
 SCENARIOS = 12
@@ -86,6 +88,31 @@ def test_step_4_sees_whether_workers_sit_idle(run):
     [line], _ = output_of([READ_WITH_PANDAS, IDLE], run)
     assert line.startswith("Average CPU utilization: ")
     assert number_in(line) > 0
+
+
+def test_what_workers_used_is_told_apart_from_the_machine_and_the_whole_program(tmp_path):
+    """On a machine that others keep busy, as the page on Scalable has it."""
+    page = (Path(__file__).parents[1] / "docs" / "compat-scalable.md").read_text()
+    [expression] = re.findall(r"`(resources\[.*?\)`)\.", page, re.DOTALL)
+    used = [("node", None, 2.0), ("worker", "vm:1", 1.2), ("worker_process", "vm:2", 0.8)]
+    samples = [
+        ResourceSample(
+            timestamp=at(second),
+            scope=scope,
+            worker=worker,
+            host="vm",
+            cpu_cores=cores,
+            cpu_percent=50 * cores,
+            cpus=2,
+        )
+        for second in range(5)
+        for scope, worker, cores in (*used, ("worker_process", "vm:3", 0.4))
+    ]
+    path = make_run(tmp_path, samples)
+    names: dict[str, Any] = {}
+    load = IDLE.splitlines()[1].replace(".flightlog/runs/run-...", str(path))
+    exec(f"import pandas as pd\n{load}\nanswer = {expression.rstrip('`')}", names)
+    assert names["answer"] == pytest.approx(0.6)
 
 
 def test_step_4_sees_whether_caching_helps(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from builders.runs import finished
 
 from flightlog.analyze.report.summary import summarize
+from flightlog.cli.main import main
 from flightlog.store.run import Run, find_run
 
 # Each process tells on a pipe how many spans it has recorded, after each; the pipe outlives the process.
@@ -118,3 +120,38 @@ with flightlog.record("x", runs_dir=sys.argv[1], sample_interval_s=None):
     assert sorted(e.tags["i"] for e in finished(run)) == sorted(list(range(1000)) * 5)
     assert not (run.path / "segments").exists()
     assert sum(run.completeness().lost.values()) == 0
+
+
+@pytest.mark.parametrize("waits", [0.0, 1.5], ids=["at once", "after a heartbeat"])
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(3)"])
+def test_a_list_says_of_a_crashed_run_what_its_report_says_or_that_it_is_at_least_so_much(
+    tmp_path, capsys, end, waits
+):
+    program = f"""
+import flightlog, os, sys, time
+with flightlog.record("crash", runs_dir=sys.argv[1], sample_interval_s=None) as run:
+    for n in range(20):
+        with run.task("sim", n=n): pass
+    try:
+        with run.task("sim", n=20): raise ValueError(n)
+    except ValueError: pass
+    with run.task("sim", n=21):
+        time.sleep({waits})
+        {end}
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    for _ in range(2):  # a report changes nothing that a list says afterwards
+        assert main(["list", "--runs-dir", str(tmp_path), "--format", "json"]) == 0
+        [listed] = json.loads(capsys.readouterr().out)
+        assert main(["list", "--runs-dir", str(tmp_path)]) == 0
+        line = capsys.readouterr().out.splitlines()[1]
+        assert main(["report", "--runs-dir", str(tmp_path), "--format", "json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert listed["status"] == report["run"]["status"] == "crashed"
+        assert 0 <= listed["duration_s"] <= report["run"]["duration_s"] + 0.01  # two clocks
+        tasks = [report["tasks"][name] for name in ("submitted", "completed", "failed")]
+        assert tasks == [22, 20, 1]
+        counted = [listed[f"tasks_{name}"] for name in ("submitted", "completed", "failed")]
+        assert counted == tasks if waits else all(map(int.__le__, counted, tasks))
+        assert "≥ " in line
+        assert not waits or line.endswith("≥ 20 of ≥ 22, ≥ 1 failed")

@@ -333,7 +333,7 @@ By task:
   sim       0       3
   train     0
 
-Spans: 1, 250 ms busy in 250 ms of wall time
+Spans: 1, 250 ms busy in 250 ms of wall time; 1 more without an end
   Name        Count  Errors    Self   Total    Wall     p50     p95
   train.step      1       1  250 ms  250 ms  250 ms  250 ms  250 ms
 

@@ -147,10 +147,11 @@ def slowest_table(tasks: Sequence[TaskRow], width: int = 60) -> TableBlock:
 
 
 def spans_note(report: Report) -> str:
-    """How many spans there were, and how long."""
+    """How many spans there were, and how long those took that have an end."""
     spans = report.spans
     busy, wall = format_duration(spans.busy_s), format_duration(spans.wall_s)
-    return f"{format_count(spans.count)}, {busy} busy in {wall} of wall time"
+    unended = f"; {format_count(spans.open_in_flight)} more without an end" if spans.open_in_flight else ""
+    return f"{format_count(spans.count)}, {busy} busy in {wall} of wall time{unended}"
 
 
 def all_spans(report: Report) -> list[Section]:

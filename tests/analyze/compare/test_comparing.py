@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from builders.compared_durations import closed_run, task_events
 from builders.examples import FEW
-from builders.runs import at
+from builders.runs import at, make_run, note_death
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +21,7 @@ from flightlog.events import (
     Failure,
     ResourceSample,
     SpanEvent,
+    SpanOpened,
     TaskFailed,
     TaskRetried,
     TaskStarted,
@@ -127,6 +128,23 @@ def test_a_run_of_spans_alone_is_explained_by_their_own_time(tmp_path):
     )
     assert found.explained.not_explained_s == 0.0
     assert {change.name for change in found.durations} == {"main", "solve"}
+
+
+def test_a_span_that_is_open_lasts_to_the_last_sign_of_life_of_its_process(tmp_path):
+    """It is noted once, when it is a second old."""
+    before = [SpanEvent(timestamp=at(1), name="solve", span_id="s1", duration_s=2.0)]
+    opened = SpanOpened(
+        timestamp=at(1), name="solve", span_id="s1", tags={}, trace_id="", parent_id=None, elapsed_s=1.0
+    )
+    alone = {"end_time": None, "duration_s": None}
+    make_run(tmp_path, before, token="aaaaaaaa", duration_s=4.0, end_time=at(4))
+    crashed = make_run(tmp_path, [opened], token="bbbbbbbb", status="crashed", heartbeat=at(31), **alone)
+    note_death(crashed, 31)
+    found = compare("aaaaaaaa", "bbbbbbbb", runs_dir=tmp_path)
+    parts = {share.what: (share.seconds, share.detail) for share in found.explained.shares}
+    assert parts["in flight"] == (pytest.approx(30.0), "work whose end was not recorded: 0.0s → 30.0s")
+    assert found.explained.not_explained_s == pytest.approx(0.0)
+    assert (found.appeared, found.vanished) == ([], [])
 
 
 def test_a_task_that_got_slower_is_called_so_and_others_are_not(tmp_path):

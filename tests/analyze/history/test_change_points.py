@@ -203,6 +203,18 @@ def test_one_bad_run_is_an_outlier_and_no_step():
     assert alone / HISTORIES >= 0.95
 
 
+@pytest.mark.parametrize("length", [15, 31])
+def test_good_runs_alone_raise_an_alarm_in_at_most_two_histories_of_a_hundred(length):
+    """Neither a step nor an outlier, where a run is as long as the others but for a twentieth."""
+    alarms, draws = 0, 10_000
+    for seed in range(draws):
+        draw = Random(seed)
+        values = [twentieth(draw) for _ in range(length)]
+        steps = change_points(values).steps
+        alarms += bool(steps or outliers(values, steps))
+    assert alarms / draws <= 0.02
+
+
 @pytest.mark.parametrize("noise", [gauss, equal])
 def test_noise_has_no_outliers(noise):
     series = [[noise(draw) for _ in range(40)] for draw in map(Random, range(HISTORIES))]

@@ -211,6 +211,7 @@ def _names(tables: RunTables) -> list[tuple[NameCount, int]]:
             SELECT 'task' AS kind, task AS name, run_id, count(*) AS number FROM compared WHERE attempt = 1
                 GROUP BY task, run_id
             UNION ALL SELECT 'span', name, run_id, count(*) FROM compared_spans GROUP BY name, run_id
+            UNION ALL SELECT 'span', name, run_id, count(*) FROM open_spans GROUP BY name, run_id
         ) JOIN sides USING (run_id) GROUP BY kind, name HAVING min(side) = max(side)
             ORDER BY kind DESC, number DESC, name
         """

@@ -83,6 +83,16 @@ CREATE TABLE compared_spans AS
 SELECT run_id, name, span_id, parent_id, status, timestamp AS started_at, duration_s
 FROM span_events WHERE event = 'span'
 """
+_UNENDED = """
+SELECT count(*) > 0 FROM (SELECT run_id, span_id FROM span_events WHERE event = 'span_open')
+ANTI JOIN compared_spans USING (run_id, span_id)
+"""
+_OPEN_SPANS = """
+CREATE TABLE open_spans AS
+SELECT run_id, name, span_id, parent_id, status, started_at, duration_s FROM spans WHERE {any}
+"""
+"""Spans without an end, up to the last sign of life of their process; to find them takes long, so that they
+are read only if there are any."""
 _SIDES = """
 CREATE TABLE sides AS
 SELECT unnest($1::VARCHAR[]) AS run_id, unnest($2::INT[]) AS side, unnest($3::INT[]) AS run
@@ -135,13 +145,13 @@ WHERE state = 'completed' AND duration_s >= 0 AND isfinite(duration_s) GROUP BY 
 """
 _SPAN_WORK = """
 SELECT run_id, name, count(*), sum(in_ns(self_s)) / 1e9, 0.0
-FROM spans WHERE self_s IS NOT NULL GROUP BY ALL
+FROM spans WHERE self_s IS NOT NULL AND NOT open GROUP BY ALL
 """
 
 
 def prepare(tables: RunTables, sides: Sequence[Sequence[Run]]) -> None:
-    """Make the tables `sides`, `compared`, `compared_spans`, `failed_tasks` and `lookups`; attempts and spans
-    are read once.
+    """Make the tables `sides`, `compared`, `compared_spans`, `open_spans`, `failed_tasks` and `lookups`;
+    attempts and spans are read once.
 
     They are there for every cursor of the tables, so that the runs' times can be taken side by side.
     """
@@ -149,6 +159,7 @@ def prepare(tables: RunTables, sides: Sequence[Sequence[Run]]) -> None:
     rows = [(run.run_id, side, number) for side, runs in enumerate(sides) for number, run in enumerate(runs)]
     tables.execute(_SIDES, [list(column) for column in zip(*rows, strict=True)])
     tables.execute(_COMPARED_SPANS)
+    tables.execute(_OPEN_SPANS.format(any="open" if tables.scalar(_UNENDED) else "false"))
     tables.execute(
         "CREATE TABLE transfers AS SELECT * FROM compared_spans WHERE regexp_matches(name, ?)", [TRANSFER]
     )
@@ -219,9 +230,12 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
         make_attempt_intervals(tables, until, "FROM attempts")
         make_workers(tables, until, run.events("workers"))
         # Where workers are known, their time is split, and of spans only transfers matter.
-        source = "transfers" if tables.scalar("SELECT count(*) > 0 FROM worker_facts") else "compared_spans"
-        of_run = f"{source} WHERE run_id = {one}"
-        spans = f"SELECT *, duration_s AS self_s, false AS open FROM {of_run}"  # noqa: S608 - quoted
+        known = tables.scalar("SELECT count(*) > 0 FROM worker_facts")
+        sources = {"transfers": False} if known else {"compared_spans": False, "open_spans": True}
+        spans = " UNION ALL ".join(
+            f"SELECT *, duration_s AS self_s, {is_open} AS open FROM {source} WHERE run_id = {one}"  # noqa: S608
+            for source, is_open in sources.items()
+        )
         make_span_intervals(tables, spans)
         return shares(tables, (start, until))
     finally:
@@ -233,7 +247,7 @@ _PARTS = {
     "queue": ("scheduler_s", "scheduling overhead"),
     "idle": ("idle_s", "workers with nothing to do"),
     "startup": ("startup_s", "workers starting up"),
-    "in flight": ("unfinished_s", "tasks whose end was not recorded"),
+    "in flight": ("unfinished_s", "work whose end was not recorded"),
 }
 
 
