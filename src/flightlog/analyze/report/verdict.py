@@ -201,7 +201,8 @@ def _cause(finding: Finding, failed: str) -> str:
     """What most of the time of failed work was lost to, unless it was said already: tasks that were retried
     have not failed, and may have cost more than those that did.
     """
-    cause = str(finding.evidence.get("cause") or "")[: ReportLimits.max_failure_characters]
+    said = str(finding.evidence.get("cause") or "")
+    cause = first_sentences(said, ReportLimits.max_failure_characters).rstrip(".")
     return f" ({cause})" if finding.kind == "failed_work" and cause and cause not in failed else ""
 
 
