@@ -286,7 +286,9 @@ class Findings:
             exact, known = self.usual(row["one"]["task"])
             usual = round(exact)
             lasted = row["one"]["stopped"] - row["one"]["began"]
-            (slow if known >= 5 and lasted >= 2 * usual else ordinary).append((row, lasted, usual))
+            is_slow = known >= 5 and lasted >= 2 * usual
+            if not is_slow or row["one"]["state"] != "failed":  # a slow one that failed is failed work
+                (slow if is_slow else ordinary).append((row, lasted, usual))
         lost = sum(row["idle"] for row, *_ in slow) / 1e9
         if matters(lost):
             worst, lasted, usual = slow[0]

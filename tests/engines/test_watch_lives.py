@@ -241,7 +241,8 @@ def test_a_task_that_killed_its_workers_ends_with_their_history():
     end = next(event for event in made.deferred if isinstance(event, TaskFailed))
     assert (end.error_type, end.attempt, end.worker) == ("KilledWorker", 2, "tcp://b")
     assert end.error_message == (
-        f"its worker died 2 times while it had this task ({WORKER}, tcp://b); the last one: killed by SIGKILL"
+        "its worker died 2 times while it had this task, the last time: killed by SIGKILL; "
+        f"workers: {WORKER}, tcp://b"
     )
 
 

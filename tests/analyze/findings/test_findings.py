@@ -306,6 +306,22 @@ def test_attempts_that_failed_or_were_retried_are_failed_work(tmp_path: Path) ->
     )
 
 
+@pytest.mark.parametrize(("reason", "kinds_found"), [("503", {"failed_work"}), ("Dask: reschedule", set())])
+def test_what_dask_put_back_by_itself_is_no_failed_work(
+    tmp_path: Path, reason: str, kinds_found: set[str]
+) -> None:
+    again: dict[str, Any] = {"task": "sim", "task_id": "t1"}
+    events = [
+        submitted("t1"),
+        started("t1", 0.0),
+        TaskRetried(timestamp=at(4), reason=reason, **again),
+        TaskStarted(timestamp=at(4), attempt=2, worker="w1", queue_s=0.0, **again),
+        completed("t1", 10, 6.0, attempt=2),
+        *up("w1"),
+    ]
+    assert kinds(found(tmp_path, events)) == kinds_found
+
+
 def test_free_workers_while_tasks_are_queued_are_the_price_of_handing_over(tmp_path: Path) -> None:
     events = [event for n in range(10) for event in work(f"t{n}", "w1", n + 0.5, n + 1)]
     finding = one(tmp_path, "handover", [*events, *up("w1")])

@@ -25,6 +25,7 @@ from flightlog.core.stats import exact_sum
 from flightlog.core.text import first_line, plural
 from flightlog.core.time import SECOND, moment, seconds
 from flightlog.core.units import format_duration
+from flightlog.store.tables.views import PUT_BACK
 
 
 def stragglers(facts: FindingFacts) -> Iterable[Finding]:
@@ -172,15 +173,21 @@ def _named(one: InFlight) -> str:
     return call(one.name, msgspec.json.encode(one.args).decode() if one.args else None)
 
 
-_COSTLIEST = """
-SELECT error_type, sum(stopped - began) AS ns FROM attempt_intervals
-WHERE state = 'failed' AND began IS NOT NULL GROUP BY error_type ORDER BY ns DESC, error_type LIMIT 1
-"""
-_FAILED = """
+_BEGUN = f"""
+SELECT attempt_intervals.* REPLACE (CASE WHEN put_back THEN 'put back' ELSE state END AS state)
+FROM attempt_intervals LEFT JOIN (
+    SELECT DISTINCT task_id, attempt, true AS put_back FROM task_lines WHERE kind = 4 AND {PUT_BACK}
+) USING (task_id, attempt) WHERE began IS NOT NULL
+"""  # noqa: S608 - a constant
+"""Attempts that began; those that their engine put back by itself have not failed."""
+_COSTLIEST = f"""
+SELECT error_type, sum(stopped - began) AS ns FROM ({_BEGUN})
+WHERE state = 'failed' GROUP BY error_type ORDER BY ns DESC, error_type LIMIT 1
+"""  # noqa: S608 - a constant
+_FAILED = f"""
 SELECT task, count(*), count(*) FILTER (retried), sum(stopped - began) AS ns
-FROM attempt_intervals WHERE state = $1 AND began IS NOT NULL
-GROUP BY task ORDER BY ns DESC, task
-"""
+FROM ({_BEGUN}) WHERE state = $1 GROUP BY task ORDER BY ns DESC, task
+"""  # noqa: S608 - a constant
 
 
 def failed_work(facts: FindingFacts) -> Iterable[Finding]:
@@ -193,9 +200,10 @@ def failed_work(facts: FindingFacts) -> Iterable[Finding]:
     delayed = idle_before_retries(facts)
     if not matters(facts, facts.shares.whole.failed_s + delayed):
         return
-    rows, cancelled = (facts.tables.execute(_FAILED, [one]).fetchall() for one in ("failed", "cancelled"))
-    parts = [sum(row[3] for row in one) for one in (rows, cancelled)]
-    held, given_up = (facts.shares.whole.failed_s * part / (sum(parts) or 1) for part in parts)
+    states = ("failed", "cancelled", "put back")
+    rows, cancelled, put_back = (facts.tables.execute(_FAILED, [one]).fetchall() for one in states)
+    parts = [sum(row[3] for row in one) for one in (rows, cancelled, put_back)]
+    held, given_up, _ = (facts.shares.whole.failed_s * part / (sum(parts) or 1) for part in parts)
     if matters(facts, given_up):
         yield _cancelled(facts, given_up, cancelled)
     lost = held + delayed

@@ -249,7 +249,7 @@ class Lives:
         """Dask gives a task up that several workers died with."""
         times = "once" if len(life.lost) == 1 else f"{len(life.lost)} times"
         who = ", ".join(life.lost)
-        words = f"its worker died {times} while it had this task ({who}); the last one: {reason}"
+        words = f"its worker died {times} while it had this task, the last time: {reason}; workers: {who}"
         life.worker, spent = worker, Steps(None, None)
         spent.compute_s = since(life.started, at)
         yield from self._ended_by(life, at, "KilledWorker", words, spent)
