@@ -299,8 +299,12 @@ class Path_:
                 waited = asked and not any(asked[0][0] < other["stopped"] <= launched for other in self.held)
                 step("startup", "worker start-up", asked[0][0] if waited else launched)
                 other = asked[0][2] if asked else None
+                needed = [bound for bound in bounds if bound[1] == "needs" and bound[0] <= launched]
                 if other is not None:
                     step("program", "between tasks", other["stopped"])
+                elif needed and not asked:
+                    moment, _, other, _ = max(needed, key=lambda bound: bound[0])
+                    step("startup", "worker start-up", moment)
             elif kind == "program" and other is not None:
                 step("program", "between tasks", other["stopped"])
             one = other

@@ -161,6 +161,26 @@ def test_what_a_repeated_attempt_needs_is_on_the_path(tmp_path: Path) -> None:
     }
 
 
+def test_the_worker_that_a_lost_task_waits_for_follows_the_attempt_that_was_lost(tmp_path: Path) -> None:
+    """A nanny that ends workers for memory starts others: nothing of that is the program's own time."""
+    again: dict[str, Any] = {"task": "sim", "task_id": "t"}
+    events = [
+        *worker("w1", until=4),
+        *task("t", "w1", 0, 4)[:2],
+        TaskRetried(timestamp=at(4), reason="its worker w1 was lost: killed", **again),
+        *worker("w2", launched=5, ready=6),
+        started("t", 6.5, "w2", attempt=2),
+        completed("t", 10, 3.5, "w2", attempt=2),
+    ]
+    path = report(tmp_path, events).critical_path
+    assert path is not None
+    assert {(part.kind, part.name): part.seconds for part in path.parts} == {
+        ("task", "sim"): 7.5,
+        ("wait", "sim"): 0.5,
+        ("startup", "worker start-up"): 2.0,
+    }
+
+
 def test_start_up_is_worth_what_a_run_without_it_would_save(tmp_path: Path) -> None:
     events = [*worker("w1", ready=4), *worker("w2", ready=4)]
     for n in range(12):

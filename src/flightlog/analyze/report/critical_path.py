@@ -487,7 +487,8 @@ class Chain:
                         ON late.launched >= ended.stopped
                 WHERE coalesce(ended.stopped <= late.submitted, true)
             )
-            SELECT n, name, began, stopped, moment, how, coalesce(since, launched),
+            SELECT n, name, began, stopped, moment, how,
+                CASE WHEN relaunched THEN need_stopped ELSE coalesce(since, launched) END,
                 CASE WHEN how = 'program' OR on_demand THEN base_stopped END
             FROM bound LEFT JOIN bases USING (n) LEFT JOIN waits_for_launch USING (n)
             WHERE n IN (SELECT unnest($1::BIGINT[])) ORDER BY n DESC
@@ -555,7 +556,8 @@ SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
         WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
         WHEN submitted THEN 'program' END AS how,
     how = 'startup' AND coalesce(launched >= submitted, false) AS on_demand,
-    CASE WHEN how IN ('need', 'retry') THEN need WHEN how = 'before' THEN before END AS previous
+    how = 'startup' AND NOT on_demand AND coalesce(launched >= need_stopped, false) AS relaunched,
+    CASE WHEN how IN ('need', 'retry') OR relaunched THEN need WHEN how = 'before' THEN before END AS previous
 FROM waited
 """
 _BASES = """
