@@ -56,13 +56,15 @@ def write_shape(
     between_s: float = 0.0,
     threads: bool = False,
     machine: tuple[float, float] | None = None,
+    interpreter_wait_s: float | None = None,
     plan: dict[str, Any] | None = None,
     events: Iterable[Event] = (),
     **info: Any,
 ) -> Run:
     """A closed run of these waves of calls, each submitted at once when the one before is over.
 
-    `machine` is its cores, and how many percent of them are in use. The rest is as `make_run` has it.
+    `machine` is its cores, and how many percent of them are in use; `interpreter_wait_s` how long a thread
+    waits for the interpreter. The rest is as `make_run` has it.
     """
     made: list[Event] = []
     names = [f"w{n}" for n in range(workers)]
@@ -108,6 +110,19 @@ def write_shape(
                 memory_total_bytes=64 * GB,
             )
         )
+    if interpreter_wait_s is not None:
+        made += [
+            ResourceSample(
+                timestamp=at(end * n / 10),
+                scope="worker",
+                host="node-1",
+                pid=100,
+                interval_s=end / 10,
+                cpu_percent=None,
+                interpreter_wait_s=interpreter_wait_s,
+            )
+            for n in range(1, 11)
+        ]
     facts = {"target": "here", "provider": "local", "end_time": at(end), "duration_s": end, **info}
     path = make_run(
         runs_dir,

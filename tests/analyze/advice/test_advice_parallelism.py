@@ -148,7 +148,7 @@ def test_nor_are_more_advised_where_nobody_looked_at_the_machine(tmp_path):
     assert advise_on_work(runs).advice == []
 
 
-def test_threads_that_keep_one_core_busy_together_should_be_processes(tmp_path):
+def test_threads_that_wait_for_the_interpreter_should_be_processes(tmp_path):
     calls = [Call("sim", 4.0, {"n": n}, cpu=0.25) for n in range(40)]
     runs = history(
         tmp_path,
@@ -157,6 +157,7 @@ def test_threads_that_keep_one_core_busy_together_should_be_processes(tmp_path):
         workers=4,
         threads=True,
         machine=(8.0, 15.0),
+        interpreter_wait_s=0.015,
         plan={"options": {"max_workers": 4, "processes": False}},
     )
     [advice] = advise_on_work(runs).advice
@@ -164,9 +165,9 @@ def test_threads_that_keep_one_core_busy_together_should_be_processes(tmp_path):
         kind="threads",
         about="here",
         sentence=(
-            "Use processes instead of threads: a concurrency of 4.0 kept 1.0 cores busy together, as Python "
-            "code does that holds the interpreter's lock, while 8 cores were there (2 runs). Results then "
-            "travel as pickles, 100 B each."
+            "Use processes instead of threads: a concurrency of 4.0 kept 1.0 of 8 cores busy, because a "
+            "thread waited 15 ms for its turn in the interpreter (the GIL), in 2 runs. Results then travel "
+            "as pickles, 100 B each."
         ),
         evidence={
             "runs": 2,
@@ -176,6 +177,7 @@ def test_threads_that_keep_one_core_busy_together_should_be_processes(tmp_path):
             "cpu_percent": 15.0,
             "result_bytes": 100.0,
             "waited_s": 120.0,
+            "interpreter_wait_s": 0.015,
         },
         gain="tasks about 4.0 times as fast; 2.0 worker-minutes a run less",
         gain_s=120.0,
@@ -191,15 +193,33 @@ def test_worker_processes_whose_threads_take_turns_should_have_one_each(tmp_path
         msgspec.structs.replace(
             gather(run),
             workers=2,
-            side_by_side=ProcessSharing(processes=2, covered_s=80.0, held_s=160.0, cpu_s=80.0),
+            side_by_side=ProcessSharing(
+                processes=2, covered_s=80.0, held_s=160.0, cpu_s=80.0, interpreter_wait_s=0.01
+            ),
         )
         for run in runs
     ]
     [advice] = advise_threads(shapes)
     assert advice.sentence.startswith(
-        "Use 4 workers with 1 thread each instead of 2 with 2: a concurrency of 2.0 kept 1.0 cores"
+        "Use 4 workers with 1 thread each instead of 2 with 2: a concurrency of 2.0 kept 1.0 of 8 cores"
     )
     assert advice.changes == {"targets.here.threads_per_worker": "1", "targets.here.max_workers": "4"}
+
+
+def test_threads_that_use_one_core_and_were_not_seen_to_wait_for_the_interpreter_are_fine(tmp_path):
+    calls = [Call("sim", 4.0, {"n": n}, cpu=0.25) for n in range(40)]
+    runs = history(
+        tmp_path / "quick",
+        3,
+        [calls],
+        workers=4,
+        threads=True,
+        machine=(8.0, 15.0),
+        interpreter_wait_s=0.0001,
+    )  # they take turns at a lock of their own
+    assert advise_on_work(runs).advice == []
+    runs = history(tmp_path / "unknown", 3, [calls], workers=4, threads=True, machine=(8.0, 15.0))
+    assert advise_on_work(runs).advice == []
 
 
 def test_threads_that_wait_for_something_else_are_fine(tmp_path):

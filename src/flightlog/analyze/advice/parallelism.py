@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, round_count, worker_time
 from flightlog.analyze.advice.statistics import Outcome, RunStatistics, TaskStatistics
-from flightlog.analyze.limits import AdviceLimits
+from flightlog.analyze.limits import AdviceLimits, FindingLimits
 from flightlog.analyze.report.time_shares import TimeSplit
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural
@@ -264,10 +264,6 @@ def _share(part: float, of: float) -> float:
     return part / of if of else 0.0
 
 
-ONE_CORE = (0.8, 1.1)
-"""Threads that take turns at one lock keep one core busy together, whatever their number."""
-
-
 def advise_threads(shapes: Sequence[RunStatistics]) -> Outcome:
     """Processes for threads that wait for each other's lock; threads for processes that hardly work once they
     are up.
@@ -300,16 +296,16 @@ def _processes(shapes: Sequence[RunStatistics]) -> Advice | None:
     machine = shapes[0].machine
     if len(found) < len(shapes) or machine is None:
         return None
-    cores, at_once, times, saved = (median(values) for values in zip(*found, strict=True))
+    cores, at_once, times, saved, turn_s = (median(values) for values in zip(*found, strict=True))
     moved = median(_result_bytes(shape) for shape in shapes)
     name, changes, what = _apart(shapes[0])
     return Advice(
         kind="threads",
         about=name,
         sentence=(
-            f"{what}: a concurrency of {at_once:.1f} kept {cores:.1f} cores busy together, as "
-            f"Python code does that holds the interpreter's lock, while {machine.cpus:g} cores were "
-            f"there ({len(shapes)} runs). Results then travel as pickles, {format_bytes(moved)} each."
+            f"{what}: a concurrency of {at_once:.1f} kept {cores:.1f} of {machine.cpus:g} cores busy, "
+            f"because a thread waited {format_duration(turn_s)} for its turn in the interpreter (the GIL), "
+            f"in {len(shapes)} runs. Results then travel as pickles, {format_bytes(moved)} each."
         ),
         evidence={
             "runs": len(shapes),
@@ -319,6 +315,7 @@ def _processes(shapes: Sequence[RunStatistics]) -> Advice | None:
             "cpu_percent": machine.cpu_percent,
             "result_bytes": moved,
             "waited_s": saved,
+            "interpreter_wait_s": turn_s,
         },
         gain=f"tasks about {times:.1f} times as fast; {worker_time(saved)} a run less",
         gain_s=saved,
@@ -352,27 +349,31 @@ class _Locked(NamedTuple):
     times: float
     """How many times as fast tasks are, each on a core of its own, as far as there were free ones."""
     waited_s: float
+    turn_s: float
+    """How long a thread waited for its turn in the interpreter."""
 
 
 def _locked(shape: RunStatistics) -> _Locked | None:
-    """What threads took turns at, while other cores were free and nothing else held them up; None where they
-    did not.
+    """What threads took turns at that waited for the interpreter while other cores were free; None where they
+    did not, or it was not measured.
     """
     shared, machine = shape.side_by_side, shape.machine
     if shared is None or shared.cpu_s is None or machine is None or machine.hosts != 1:
         return None
+    if shared.interpreter_wait_s is None:
+        return None
     waited = shared.held_s - shared.cpu_s
     if machine.cpus is None or machine.cpu_percent is None or waited < AdviceLimits.min_saving_s:
         return None
-    low, high = ONE_CORE
     cores = shared.cpu_s / shared.covered_s  # what processes cover adds up, so that this is of one of them
-    if not low <= cores <= high or any(task.on_gpu for task in shape.tasks.values()):
+    in_turns = FindingLimits.min_cores_in_turns <= cores <= FindingLimits.max_cores_in_turns
+    if not in_turns or any(task.on_gpu for task in shape.tasks.values()):
         return None
     at_once, free = shared.held_s / shared.covered_s, machine.cpus * (1 - machine.cpu_percent / 100)
     times = min(at_once, cores + free / shared.processes) / cores
     if times < AdviceLimits.min_speedup_by_processes:
         return None
-    return _Locked(cores, at_once, times, shared.held_s * (1 - 1 / times))
+    return _Locked(cores, at_once, times, shared.held_s * (1 - 1 / times), shared.interpreter_wait_s)
 
 
 def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:

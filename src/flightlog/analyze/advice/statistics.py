@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.findings.cpu import interpreter_wait
 from flightlog.analyze.history.attempts import Planned, read_plan, timed_out, timeout_of
 from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.predict.eta import replay
@@ -88,6 +89,8 @@ class ProcessSharing(Struct, frozen=True, kw_only=True):
     """Execution time of all attempts: over `covered_s` it is how many ran in a process at once on average."""
     cpu_s: float | None
     """Their CPU time; null where a twentieth of the execution time or more does not tell it."""
+    interpreter_wait_s: float | None = None
+    """How long a thread waited for its turn in the interpreter; null where they did not, or nobody knows."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -142,6 +145,7 @@ def gather(run: Run) -> RunStatistics:
         tasks = {row.pop("name"): TaskStatistics(**row) for row in tables.records(_TASKS)}
         [machine] = tables.records(_MACHINE)
         [sharing] = tables.records(_SHARING)
+        sharing["interpreter_wait_s"] = interpreter_wait(tables)
         troubled = any(task.attempts > task.completed for task in tasks.values())
         kinds = {"kinds": AdviceLimits.max_failure_kinds}
         most = most_at_once(tables, "SELECT since, until FROM uptimes") if by_workers else None

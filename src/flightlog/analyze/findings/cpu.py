@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.analyze.limits import FindingLimits
@@ -12,6 +12,9 @@ from flightlog.analyze.report.replay import Changes
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_count, format_duration, format_percent
+
+if TYPE_CHECKING:
+    from flightlog.store.tables.run_tables import RunTables
 
 COMMAND = "command"
 """The provider of runs of one command, as `flightlog run` records them."""
@@ -55,10 +58,9 @@ that asleep or waiting for files and the like, and the time in which any of them
 _CONTENDED = """
 SELECT coalesce(sum(weight) FILTER (interpreter_wait_s >= $least), 0) / sum(weight) AS contended,
     median(interpreter_wait_s)
-FROM (SELECT *, coalesce(interval_s, 1) AS weight FROM samples_of_run WHERE interpreter_wait_s IS NOT NULL)
+FROM (SELECT *, coalesce(interval_s, 1) AS weight FROM resources WHERE interpreter_wait_s IS NOT NULL)
 GROUP BY host, pid ORDER BY contended DESC, 2 DESC LIMIT 1
 """
-"""Of the process whose threads waited for most of the time."""
 _PROGRAM = """
 SELECT max(cpu_wait_s) - min(cpu_wait_s), count(cpu_wait_s) FROM samples_of_run
 WHERE scope = 'worker' GROUP BY host, pid, worker
@@ -285,6 +287,14 @@ def usable_cores(facts: FindingFacts) -> float | None:
     return min((float(cores) for cores in known if cores), default=None)
 
 
+def interpreter_wait(tables: RunTables) -> float | None:
+    """How long a thread of the process whose threads waited most had to wait for the interpreter, the median;
+    None where they did so for a small part of the time, or that was not measured.
+    """
+    found = tables.execute(_CONTENDED, {"least": FindingLimits.contended_interpreter_wait_s}).fetchone()
+    return None if found is None or found[0] < FindingLimits.min_contended_share else float(found[1])
+
+
 def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
     """Tasks on threads of one process that waited for each other's turn in the interpreter."""
     count, ran, cpu, queued, locked, elsewhere, wall = facts.tables.execute(_IN_THREADS).fetchall()[0]
@@ -294,13 +304,9 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
     if count < 2 or not wall:
         yield from _lock_by_samples(facts)
         return
-    probed = facts.tables.execute(
-        _CONTENDED, {"least": FindingLimits.contended_interpreter_wait_s}
-    ).fetchone()
-    blocked = seconds(int(locked))
-    if probed is None or probed[0] < FindingLimits.min_contended_share or not matters(facts, blocked):
+    waited_s, blocked = interpreter_wait(facts.tables), seconds(int(locked))
+    if waited_s is None or not matters(facts, blocked):
         return
-    median = probed[1]
     cores, at_once = cpu / wall, ran / wall
     active = (cpu + queued) / wall
     if not 0.85 <= active <= FindingLimits.max_cores_in_turns or blocked < 0.2 * seconds(int(ran)):
@@ -319,8 +325,8 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
         blocked,
         f"{cost_text(facts, blocked)} went to threads waiting for each other, because Python runs one at a "
         f"time (the GIL): {at_once:.1f} concurrent tasks used {cores:.1f}{many} cores, and a thread waited "
-        f"{format_duration(median)} for its turn; try processes in place of threads.",
-        {"blocked_s": blocked, "tasks_at_once": at_once, "cores": cores, "interpreter_wait_s": median},
+        f"{format_duration(waited_s)} for its turn; try processes in place of threads.",
+        {"blocked_s": blocked, "tasks_at_once": at_once, "cores": cores, "interpreter_wait_s": waited_s},
         saves_s=facts.saved(Changes(lasts=lasts)),
     )
 
