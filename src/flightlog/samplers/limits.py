@@ -31,6 +31,8 @@ class SamplerLimits:
     of a second: what it remembers of earlier ones takes 2 ms to read."""
     task_gpu_interval_s: Final = 0.1
     """How often the devices are read while a task runs."""
+    min_interval_for_task_gpu_history_s: Final = 0.2
+    """The same of readings while a task runs, which a driver that takes long to answer makes rare."""
     task_gpu_rest_factor: Final = 100
     """A driver that takes long to answer is read less often: never for more than one part in this many of
     the time."""

@@ -99,6 +99,20 @@ def test_kernels_on_a_gpu_that_others_use_too_are_the_devices(tmp_path: Path, cl
     assert task.stop() == gpu_usage(10, "process", pytest.approx(1.0), "device")
 
 
+def test_gpu_seconds_are_of_all_the_time_between_rare_looks(tmp_path: Path, clock: FakeClock) -> None:
+    """A driver that takes long to answer is asked once a second, when the GPU is idle, as seen on an H200."""
+    gpu = FakeGpu(gpu_percent=0, processes={ME: 5})
+    watch = watching(tmp_path, FakeNvml([gpu]), clock)
+    task = watch.begin()
+    for second in range(10):
+        gpu.history += [
+            (second * 1_000_000 + (n + 1) * 200_000, percent) for n, percent in enumerate([69, 98, 33, 0, 0])
+        ]
+        clock.now += 1.0
+        watch.look()
+    assert task.stop() == gpu_usage(5, "process", pytest.approx(4.0), "process")
+
+
 def test_gpu_seconds_of_several_gpus_are_added_and_memory_is_of_one(tmp_path: Path, clock: FakeClock) -> None:
     gpus = [FakeGpu(gpu_percent=100, processes={ME: 5}), FakeGpu(gpu_percent=50, processes={ME: 8})]
     watch = watching(tmp_path, FakeNvml(gpus), clock)

@@ -131,7 +131,7 @@ class GpuSampler:
             gpu_uuid=device.uuid,
             gpu_name=device.name,
             gpu_mig=device.mig,
-            gpu_percent=_utilization(now, interval),
+            gpu_percent=now.utilization_over(interval or 0.0),
             gpu_process_memory_bytes=tree_memory(now.processes, self._pid, self._proc).used_bytes,
             **{name: getattr(now, source) for name, source in _SAME.items()}
             | {"gpu_pcie_sent_bytes_per_s": sent, "gpu_pcie_received_bytes_per_s": received},
@@ -152,12 +152,3 @@ class GpuSampler:
             rate(now.pcie_sent_bytes, before.pcie_sent_bytes, passed),
             rate(now.pcie_received_bytes, before.pcie_received_bytes, passed),
         )
-
-
-def _utilization(now: DeviceReading, interval: float | None) -> float | None:
-    """Percent of the time since the previous sample; of the driver's last period where it knows no more."""
-    if not now.utilization_history or interval is None:
-        return now.utilization_percent
-    newest, _ = max(now.utilization_history)
-    since = [percent for ended, percent in now.utilization_history if ended > newest - interval]
-    return sum(since) / len(since)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from enum import Flag, auto
 from functools import partial
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -75,6 +76,19 @@ class DeviceReading(Struct, frozen=True, kw_only=True):
     pcie_sent_bytes_per_s: float | None = None
     pcie_received_bytes_per_s: float | None = None
     """Rates over 20 ms, of devices without the counters, in deep readings alone."""
+
+    def utilization_over(self, seconds: float) -> float | None:
+        """Percent of so many seconds up to now in which a kernel ran, as far as the driver remembers; of its
+        last period where it remembers none.
+        """
+        periods = sorted(self.utilization_history or ())
+        if not periods:
+            return self.utilization_percent
+        ends = [ended for ended, _ in periods]
+        lasts = min((later - ended for ended, later in pairwise(ends) if ended < later), default=0.0)
+        since = ends[-1] - max(seconds, lasts) + lasts / 2
+        found = [percent for ended, percent in periods if ended >= since]
+        return sum(found) / len(found)
 
 
 class Depth(Flag):

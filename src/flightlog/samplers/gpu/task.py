@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
@@ -57,6 +58,7 @@ class GpuWatch:
         self._looks_itself = spawn is None
         self._hurry = threads.Event()
         self._hangs = False
+        self._looked = -inf
 
     def begin(self, root: int | None = None) -> TaskWatch:
         """A task begins: in this process, or in the tree of the process `root`. Never raises."""
@@ -100,7 +102,10 @@ class GpuWatch:
             if driver is None or not tasks:
                 return
             at = self.clock()
-            readings = [driver.read(device, Depth.BUSY) for device in driver.devices()]
+            rare = at - self._looked >= SamplerLimits.min_interval_for_task_gpu_history_s
+            depth = Depth.BUSY | Depth.HISTORY if rare else Depth.BUSY
+            self._looked = at
+            readings = [driver.read(device, depth) for device in driver.devices()]
             self._hangs = False
             for task in tasks:
                 task.see(at, readings, self._proc)
@@ -139,9 +144,10 @@ class TaskWatch:
                 tree = tree_memory(reading.processes, self.root, proc)
                 self._process_bytes = _larger(self._process_bytes, tree.used_bytes)
                 self._device_bytes = _larger(self._device_bytes, reading.memory_used_bytes)
-                if reading.utilization_percent is not None:
-                    self._busy_s = (self._busy_s or 0.0) + reading.utilization_percent / 100 * passed
-                    if reading.utilization_percent > 0:
+                percent = reading.utilization_over(passed)
+                if percent is not None:
+                    self._busy_s = (self._busy_s or 0.0) + percent / 100 * passed
+                    if percent > 0:
                         self._others |= tree.others
                 self._there |= tree.there
         self.seen.set()
