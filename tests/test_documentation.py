@@ -112,6 +112,17 @@ def test_the_public_names_are_these():
     assert all(hasattr(flightlog, name) for name in flightlog.__all__)
 
 
+def test_the_tests_that_the_page_on_verdicts_names_exist():
+    table = (ROOT / "docs" / "verdicts.md").read_text().partition("## Earlier defects")[2]
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    known = {
+        name for file in files for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.M)
+    }
+    named = re.findall(r"`(?:\w+\.py: )?(test_\w+(?:\.py)?)`", table)
+    assert len(named) > 50
+    assert set(named) <= known | {file.name for file in files}
+
+
 def test_the_walks_name_modules_that_exist():
     page = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
     named = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", page[page.index("## Four walks") :])

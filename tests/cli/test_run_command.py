@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,8 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.summary import summarize
 from flightlog.record.command.child import OutputTail
+from flightlog.show.report import wall_time_text
 from flightlog.store.run import Run
 
 FLIGHTLOG = [sys.executable, "-c", "from flightlog.cli.main import main; raise SystemExit(main())"]
@@ -172,6 +175,19 @@ def test_a_command_inside_a_command_is_a_task_of_the_same_run(flightlog, the_run
     assert outcome(run) == ("failed", 5, None)
     failed = {e.task for e in run.events("tasks") if type(e).__name__ == "TaskFailed"}
     assert failed == {"sh", os.path.basename(sys.executable)}
+
+
+def test_a_script_of_recorded_commands_counts_once_and_its_steps_are_followed(flightlog, the_run):
+    step = shlex.join([*FLIGHTLOG, "run", "--", "sleep"])
+    assert flightlog("run", "--", "sh", "-c", f"{step} 0.2; {step} 0.6").returncode == 0
+    report = report_on(the_run(), details=False)
+    assert report.time is not None
+    assert report.run.duration_s is not None
+    assert 0.8 <= report.time.whole.total_s <= report.run.duration_s
+    assert report.critical_path is not None
+    inside = {tuple(place.names): place.seconds for place in report.critical_path.inside}
+    assert inside["sh", "sleep"] >= 0.8
+    assert "sleep inside sh" in (wall_time_text(report) or "")
 
 
 def test_what_a_command_leaves_running_neither_holds_it_up_nor_loses_output(environ, tmp_path):
