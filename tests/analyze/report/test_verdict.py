@@ -232,8 +232,9 @@ def test_the_cause_of_failed_work_is_the_one_that_cost_most(tmp_path: Path) -> N
     assert finding.evidence["cause"] == "WorkerLost: n2 is gone"
 
 
+@pytest.mark.parametrize("noted", [False, True])
 def test_an_attempt_that_died_with_its_host_is_failed_work_of_that_cause_and_no_slow_task(
-    tmp_path: Path,
+    tmp_path: Path, noted: bool
 ) -> None:
     """It was retried elsewhere, as Dask does, and has no end of its own; some tasks failed of a bad value."""
     events = [*worker("w1", until=40), *worker("w2", until=31)]
@@ -245,6 +246,7 @@ def test_an_attempt_that_died_with_its_host_is_failed_work_of_that_cause_and_no_
     why = "its worker w2 was lost: Dask: worker-remove-comm-fail"
     events += [submitted("t99"), started("t99", 1.0, "w2")]
     events.append(TaskRetried(timestamp=at(31.1), task="sim", task_id="t99", attempt=1, reason=why))
+    events += [failure("t99", "WorkerLost", "Dask: worker-remove-comm-fail")] * noted
     events += [started("t99", 31.2, "w1", attempt=2), completed("t99", 32.1, 0.9, "w1", attempt=2)]
     found = report(tmp_path, events, 40.0)
     assert found.verdict.kind == "failed_work"
@@ -253,6 +255,21 @@ def test_an_attempt_that_died_with_its_host_is_failed_work_of_that_cause_and_no_
     assert "stragglers" not in {one.kind for one in found.findings}
     assert max(one.duration_s for one in found.tasks.slowest) == 0.9
     assert all("30" not in one.sentence for one in found.findings if one.kind != "failed_work")
+
+
+def test_the_cause_of_attempts_that_a_session_retried_is_why_it_did(tmp_path: Path) -> None:
+    """They have no end of their own, and so no error; the task completed in the end."""
+    events = [*worker("w1"), submitted("t0")]
+    for n in range(8):
+        events.append(started("t0", n, "w1", attempt=n + 1))
+        why = "OSError: no route" if n else "ValueError: bad 7"
+        events.append(TaskRetried(timestamp=at(n + 0.9), task="sim", task_id="t0", attempt=n + 1, reason=why))
+        events.append(failure("t0", *why.split(": ")))
+    events += [started("t0", 9.0, "w1", attempt=9), completed("t0", 9.5, 0.5, "w1", attempt=9)]
+    found = report(tmp_path, events)
+    assert of_kind(found, "failed_work").evidence["cause"] == "OSError: no route"
+    assert "8 attempts that did not complete (8 of them retried)" in of_kind(found, "failed_work").sentence
+    assert found.verdict.sentence.startswith("Limited most by failed work (OSError: no route); without it")
 
 
 def failure(task_id: str, kind: str, text: str) -> Event:

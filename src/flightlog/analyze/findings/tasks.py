@@ -22,7 +22,7 @@ from flightlog.analyze.limits import FindingLimits
 from flightlog.analyze.report.replay import Changes
 from flightlog.analyze.report.tasks import InFlight
 from flightlog.core.stats import exact_sum
-from flightlog.core.text import first_line, plural
+from flightlog.core.text import cut, first_line, plural
 from flightlog.core.time import SECOND, moment, seconds
 from flightlog.core.units import format_duration
 from flightlog.store.tables.views import PUT_BACK
@@ -181,9 +181,15 @@ FROM attempt_intervals LEFT JOIN (
 """  # noqa: S608 - a constant
 """Attempts that began; those that their engine put back by itself have not failed."""
 _COSTLIEST = f"""
-SELECT error_type, sum(stopped - began) AS ns FROM ({_BEGUN})
-WHERE state = 'failed' GROUP BY error_type ORDER BY ns DESC, error_type LIMIT 1
+SELECT coalesce(ended.error_type, split_part(retries.reason, ':', 1)) AS kind,
+    arg_max(retries.reason, stopped - began) AS why
+FROM ({_BEGUN}) AS ended
+    LEFT JOIN (SELECT task_id, attempt, reason FROM task_lines WHERE kind = 4) AS retries
+    USING (task_id, attempt)
+WHERE ended.state = 'failed' GROUP BY ALL ORDER BY sum(stopped - began) DESC, 1 LIMIT 1
 """  # noqa: S608 - a constant
+"""Attempts that were retried may have no end of their own, and so no type of error: why they were retried
+begins with it, or with what happened to their worker."""
 _FAILED = f"""
 SELECT task, count(*), count(*) FILTER (retried), sum(stopped - began) AS ns
 FROM ({_BEGUN}) WHERE state = $1 GROUP BY task ORDER BY ns DESC, task
@@ -210,9 +216,9 @@ def failed_work(facts: FindingFacts) -> Iterable[Finding]:
     if not matters(facts, lost):
         return
     attempts, retried = (sum(row[n] for row in rows) for n in (1, 2))
-    kind, text = _costliest(facts)
-    said = ": ".join(part for part in (kind, text) if part)
-    because = f", because {'of ' if kind else ''}{said[:100]}" if said else ""
+    said = _costliest(facts)
+    of = "of " if said.partition(":")[0].isidentifier() else ""  # else it is a sentence
+    because = f", because {of}{cut(said, 100)}" if said else ""
     told = f"{retried:,} of them retried" if retried else ""
     delays = " and to the delays before the next ones" if matters(facts, delayed) else ""
     advice = "shorter delays before retries, or " if delayed > held else ""
@@ -242,14 +248,14 @@ def _cancelled(facts: FindingFacts, lost: float, rows: Sequence[tuple[Any, ...]]
     )
 
 
-def _costliest(facts: FindingFacts) -> tuple[str | None, str]:
-    """The type of error, and its text, that most of the time of failed attempts was lost to: not always what
-    failed most often. Of attempts that were lost with their worker there is a text alone.
-    """
-    row = facts.tables.execute(_COSTLIEST).fetchone()
-    kind = row[0] if row is not None else None
+def _costliest(facts: FindingFacts) -> str:
+    """What most of the time of failed attempts was lost to, which need not be what failed most often."""
+    kind, reason = facts.tables.execute(_COSTLIEST).fetchone() or (None, None)
+    if kind and reason and reason.startswith(kind):
+        return first_line(reason)
     causes = [one for one in facts.summary.failures.by_cause if one.error_type == kind]
-    return kind, first_line(causes[0].message or "") if causes else ""
+    text = first_line(causes[0].message or "") if causes else ""
+    return ": ".join(part for part in (kind, text) if part)
 
 
 def _without_failures(facts: FindingFacts) -> Changes:
