@@ -134,12 +134,12 @@ class FollowedTables(RunTables):
         name, table = self._tables[stream]
         file = self._scratch / "lines.jsonl"
         file.write_bytes(b"".join(lines))
-        inserted = self._connection.execute(
-            f'INSERT INTO {name} SELECT CAST($run AS VARCHAR), * EXCLUDE ("the file") '  # noqa: S608 - ours
-            f"FROM {table.lines(f'[{text(str(file))}]')}",
-            {"run": self._run_id},
-        )
-        row = inserted.fetchone()
+        if not self.rows_of[stream]:  # to plan the statement takes longer than to read the lines of a moment
+            self._connection.execute(
+                f"PREPARE add_{stream} AS INSERT INTO {name} SELECT {text(self._run_id)}, "  # noqa: S608 - ours
+                f"""* EXCLUDE ("the file") FROM {table.lines(f"[{text(str(file))}]")}"""
+            )
+        row = self._connection.execute(f"EXECUTE add_{stream}").fetchone()
         self.rows_of[stream] += row[0] if row else 0
 
     def update(self, until: str | None, last_signs: Mapping[str, str]) -> None:
