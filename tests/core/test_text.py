@@ -9,6 +9,7 @@ from flightlog.core.text import (
     first_line,
     first_sentences,
     last_line,
+    listed,
     natural_key,
     plural,
     signal_name,
@@ -19,6 +20,10 @@ def test_a_count_has_its_noun_in_the_right_number():
     assert plural(1, "task") == "1 task"
     assert plural(2000, "task") == "2,000 tasks"
     assert plural(0, "process", "processes") == "0 processes"
+
+
+def test_parts_are_listed_with_commas_and_one_and():
+    assert [listed(["a", "b", "c"][:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
 
 
 def test_a_long_text_is_cut_to_the_limit_and_says_so():

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 
 INDEX = r"(?s)(.)\[[^\[\]]*\]$"
 """The index of one of many at the end of a task's name, and the character before it; SQL takes it, too."""
@@ -19,6 +20,11 @@ def words(text: str) -> frozenset[str]:
 def plural(number: int, one: str, many: str | None = None) -> str:
     """`1 task`, `2,000 tasks`; `many` is for nouns whose plural is not formed with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`: the parts of a sentence."""
+    return " and ".join(part for part in (", ".join(parts[:-1]), *parts[-1:]) if part)
 
 
 def cut(text: str, limit: int) -> str:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flightlog.core.text import first_line, plural
+from flightlog.core.text import first_line, listed, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import (
     FactsBlock,
@@ -347,7 +347,7 @@ def answer_text(comparison: Comparison) -> str:
     head, (reasons, others) = wall_text(comparison), _parts(comparison)
     lost = [f"{side} lost {_lines(of)}" for side, of in zip("AB", comparison.lost, strict=True) if of]
     if lost:
-        return f"{head}; {' and '.join(lost)}, so what changed in them is unknown."
+        return f"{head}; {listed(lost)}, so what changed in them is unknown."
     if not reasons and not others:
         compared = [change for change in comparison.durations if change.verdict != "inconclusive"]
         if compared:
@@ -365,7 +365,7 @@ def answer_text(comparison: Comparison) -> str:
 
 def _lines(lost: Mapping[str, int]) -> str:
     """`1,037 lines of tasks and 1 line of spans`."""
-    return " and ".join(f"{plural(number, 'line')} of {stream}" for stream, number in lost.items())
+    return listed([f"{plural(number, 'line')} of {stream}" for stream, number in lost.items()])
 
 
 def _share_tasks(comparison: Comparison) -> bool:

@@ -24,7 +24,7 @@ from flightlog.analyze.advice.needs import RESOURCES, Need, enough_for, find_nee
 from flightlog.analyze.history.attempts import PastAttempt, Requested
 from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.tallies import grouped
-from flightlog.core.text import plural
+from flightlog.core.text import listed, plural
 from flightlog.core.units import format_duration, format_percent
 
 THREAD = "thread"
@@ -370,7 +370,7 @@ def reason(found: Recommendation) -> str:
         return "; ".join(f"{' and '.join(names)}: {why}" for why, names in by_why.items())
     what = "need" if found.killed else "usage"  # nobody saw what a killed one would have used
     history = f"in {plural(found.attempts, 'attempt')} of {plural(found.runs, 'run')}"
-    return f"{share_text(share)} percentile {what} is {' and '.join(said)}, {history}"
+    return f"{share_text(share)} percentile {what} is {listed(said)}, {history}"
 
 
 def sentence(found: Recommendation) -> str:
@@ -403,13 +403,13 @@ def gain(found: Recommendation) -> str | None:
         for value, unit in ((saving.cpu_hours, "CPU-hours"), (saving.gb_hours, "GB-hours"))
         if value is not None and value >= 0.05
     ]
-    text = " and ".join(less)
+    text = listed(less)
     if hours:
         text += f": {' and '.join(hours)} a run"
     if more:
         were = "was" if found.killed == 1 else "were"
         why = f", so that tasks are not killed as {found.killed} {were}" if found.killed else ""
-        text += f"{'; ' if text else 'none: '}it takes {' and '.join(more)}{why}"
+        text += f"{'; ' if text else 'none: '}it takes {listed(more)}{why}"
     return text or None
 
 

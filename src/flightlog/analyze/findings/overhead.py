@@ -8,7 +8,7 @@ from typing import NamedTuple
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.analyze.limits import FindingLimits
 from flightlog.analyze.report.replay import Changes
-from flightlog.core.text import plural
+from flightlog.core.text import listed, plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_duration
 
@@ -110,7 +110,7 @@ def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
     yield facts.finding(
         "cold_starts",
         lost,
-        f"{cost_text(facts, lost)} went to worker start-up, because {' and '.join(reasons)}; "
+        f"{cost_text(facts, lost)} went to worker start-up, because {listed(reasons)}; "
         "try keeping workers for several runs, importing less when they start, or larger batches.",
         {
             "startup_s": start_up,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from flightlog.analyze.devices.report import REMEDIES, leak_text
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text
 from flightlog.analyze.limits import FindingLimits
-from flightlog.core.text import plural
+from flightlog.core.text import listed, plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_duration, format_percent
 
@@ -68,7 +68,7 @@ def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
     yield facts.finding(
         "memory_pressure",
         lost,
-        f"{cost}{' and '.join(said)}; try lower concurrency, or more memory for each task.",
+        f"{cost}{listed(said)}; try lower concurrency, or more memory for each task.",
         evidence,
         where=list(node.hosts[:3]) if node is not None else [],
     )
@@ -138,7 +138,7 @@ def swapping(facts: FindingFacts) -> Iterable[Finding]:
     if waited is not None and long:
         said.append(f"threads waited {format_duration(waited)} for memory to be freed")
     own = (pressure is not None and pressure[0] == "cgroup" and long) or _is_own_memory(facts)
-    told = " and ".join(said)
+    told = listed(said)
     yield facts.finding(
         "swapping",
         None,
