@@ -990,11 +990,11 @@ def slow_node(runs: Path, strength: float, engine: str) -> None:
 def growing(runs: Path, strength: float, engine: str) -> None:
     """A worker keeps memory with each task."""
     with session(runs, workers=1, engine=engine) as one, warm(one, 1):
-        for n in range(16):
-            one.client.submit(leak, 40 * strength, 0.3, n).result()
+        for n in range(40):
+            one.client.submit(leak, 20 * strength, 0.8, n).result()
 
 
-@program("cold_starts", comparable=True, engines=("slurm",))
+@program("cold_starts", engines=("slurm",))
 def full_cluster(runs: Path, strength: float, engine: str) -> None:
     """Jobs of others keep the whole cluster, and workers wait in the queue."""
     if strength:
