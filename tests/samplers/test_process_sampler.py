@@ -79,6 +79,30 @@ def test_a_worker_process_of_the_tree_has_a_sample_under_its_own_name(tmp_path: 
     assert len(sampler.sample()) == 1
 
 
+def test_what_children_wait_for_a_cpu_adds_up_from_the_first_sample_on(tmp_path: Path) -> None:
+    def write(waits: dict[int, float]) -> None:
+        write_process(tmp_path, 100, children=" ".join(map(str, waits)) + " ")
+        for pid, waited_s in waits.items():
+            write_process(tmp_path, pid, 100)
+            write_text(tmp_path / str(pid) / "schedstat", f"900 {round(waited_s * 1e9)} 3\n")
+
+    def waited() -> float | None:
+        [sample] = sampler.sample()
+        return sample.children_cpu_wait_s
+
+    sampler = _sampler(tmp_path)
+    write({})
+    assert waited() is None
+    sampler = _sampler(tmp_path)
+    write({101: 5.0})  # it is older than the run
+    assert waited() == 0.0
+    write({101: 6.0, 102: 0.5})
+    assert waited() == 1.5
+    remove_process(tmp_path, 101)
+    write({102: 2.0})
+    assert waited() == 3.0
+
+
 def test_the_second_sample_has_exact_rates(tmp_path: Path) -> None:
     clock = FakeClock()
     write_process(tmp_path, 100, cpu=50, pages=40, peak_kib=400)

@@ -274,6 +274,10 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
             "so far, in scope `worker` and `worker_process`"
         ),
     ] = None
+    children_cpu_wait_s: Annotated[
+        Seconds | None,
+        doc("the same, added up, of all other processes that the tree had, in scope `worker`"),
+    ] = None
     interpreter_wait_s: Annotated[
         Seconds | None,
         doc("how long a thread of the process that was ready to run waited for Python's interpreter lock"),

@@ -289,6 +289,9 @@ class ProcessSampler:
         self._before: dict[int, ResourceSample] = {}
         """The last sample of the tree, and those of worker processes, by the process at the root."""
         self._at: float | None = None
+        self._waits: dict[int, float] = {}
+        """What each process of the tree has waited for a CPU, but for the root."""
+        self._children_waited: float | None = None
 
     def sample(self) -> Sequence[ResourceSample]:
         """The tree since the previous call."""
@@ -313,6 +316,7 @@ class ProcessSampler:
         departed = [ledger.total for ledger in self._departed]
         whole = self._sample_of(table, self._root, list(self._members.values()), interval, *departed)
         whole.scope, whole.worker, whole.interpreter_wait_s = "worker", self._worker, waited_s
+        whole.children_cpu_wait_s = self._wait_of_children(table)
         if list(self._members) == [self._root]:
             whole.peak_rss_bytes = (
                 max(whole.peak_rss_bytes or 0, table.peak_rss_bytes(self._root) or 0) or None
@@ -322,6 +326,20 @@ class ProcessSampler:
         samples = [whole, *self._worker_samples(table, interval)]
         self._before, self._at = {one.pid or 0: one for one in samples}, at
         return samples
+
+    def _wait_of_children(self, table: ProcessTable) -> float | None:
+        """How long processes below the root have waited for a CPU since the first sample, those that are gone
+        included up to the sample before; None where there was none, or nobody tells.
+        """
+        waits: dict[int, float] = {}
+        for pid in self._members:
+            waited = table.cpu_wait_s(pid) if pid != self._root else None
+            if waited is not None:
+                waits[pid] = waited
+                before = self._waits.get(pid, waited if self._at is None else 0.0)
+                self._children_waited = (self._children_waited or 0.0) + max(0.0, waited - before)
+        self._waits = waits
+        return self._children_waited
 
     def _worker_samples(self, table: ProcessTable, interval: float | None) -> Iterator[ResourceSample]:
         """Each worker process of the tree with the processes below it, some of them where there are many."""

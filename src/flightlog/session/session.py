@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from itertools import count
@@ -253,7 +254,7 @@ class Session(Displayed, RunAccess):
         return not closed and self._client is not None and not self._is_elsewhere()
 
     def _open(self, run: LiveRun | None) -> None:
-        contents = self._contents
+        contents, began = self._contents, time.monotonic()
         recorder = run.recorder if run is not None else None
         # Ids of tasks that nobody records are unique within the session.
         own_ids = map("{:016x}".format, count(1))
@@ -275,6 +276,8 @@ class Session(Displayed, RunAccess):
         written = self.manifest.resolved(self._environ, self.target, raw=True)
         defaults = TaskDefaults(contents, self.manifest.path.parent, self._environ, written)
         self._client = Client(self._tracker, run, defaults, next_id, self._progress)
+        if run is not None:
+            run.info.engine_start_s = time.monotonic() - began
 
     def _run_ends(self, status: str) -> None:
         """The run ends before the session does: a signal ends the process. Every task still gets its end."""
@@ -291,11 +294,14 @@ class Session(Displayed, RunAccess):
 
     def _end_tasks(self, error: BaseException | None) -> None:
         assert self._tracker is not None
+        began = time.monotonic()
         if error is None:
             self._tracker.close("the session was closed", SessionLimits.close_timeout_s)
         else:
             why = f"the session ended with {type(error).__name__}"
             self._tracker.close(why, SessionLimits.hasty_close_timeout_s)
+        if not isinstance(self.telemetry, NoopRun):
+            self.telemetry.info.engine_end_s = time.monotonic() - began
 
     def _end_run(self, error: BaseException | None) -> None:
         assert self._tracker is not None

@@ -129,6 +129,9 @@ class RunInfo(Struct, kw_only=True):
     flightlog_version: str | None = None
     overhead: dict[str, Any] | None = None
     """What recording cost, in this process; the other processes' figures stand in `recorder.json`."""
+    engine_start_s: float | UnsetType = UNSET
+    """How long the session took to start its engine, and to end it; not written where there was none."""
+    engine_end_s: float | UnsetType = UNSET
     adopted: Adopted | UnsetType = UNSET
     """Where it came from, if another tool recorded it; otherwise not written at all."""
     lines_lost: int | UnsetType = UNSET

@@ -369,6 +369,48 @@ def test_a_program_without_tasks_that_waits_for_a_cpu_is_on_a_busy_machine(
 
 
 @pytest.mark.parametrize(
+    ("others", "processes", "kind", "told"),
+    [
+        (0.0, 10, "oversubscription", "Limited most by CPU oversubscription, 75% of the wall time."),
+        (
+            1.5,
+            3,
+            "busy_machine",
+            "Limited most by other programs on this machine; without it the run would be",
+        ),
+        (0.0, 3, "cpu_wait", "Limited most by too few cores, 75% of the wall time."),
+    ],
+)
+def test_processes_that_a_program_without_tasks_started_wait_for_a_cpu(
+    tmp_path: Path, others: float, processes: int, kind: str, told: str
+) -> None:
+    """Two processes and a helper fit two cores; nine do not."""
+    own = 2.0 - others
+    events = [
+        *alone(),
+        *samples(
+            "worker",
+            cpu_s=[n * own for n in range(11)],
+            cpu_cores=[own] * 11,
+            cpu_wait_s=[0.0] * 11,
+            children_cpu_wait_s=[None, *(3 * n * own for n in range(1, 11))],
+            processes=[processes] * 11,
+        ),
+    ]
+    for event in samples("node", cpus=[2.0] * 11):
+        assert isinstance(event, ResourceSample)
+        event.cpu_percent = 100.0
+        events.append(event)
+    found = report(tmp_path, events)
+    assert found.verdict.kind == kind
+    assert found.verdict.sentence.startswith(told)
+    [finding] = [one for one in found.findings if one.kind == kind]
+    assert "went to processes that the program started waiting for a CPU" in finding.sentence
+    if kind == "oversubscription":
+        assert "because 8 processes shared 2 cores; try 2 processes" in finding.sentence
+
+
+@pytest.mark.parametrize(
     ("kind", "values", "own"),
     [("io_wait", [n * 0.5 for n in range(11)], 200e6), (None, [n * 0.5 for n in range(11)], 1e6)],
 )
@@ -529,6 +571,21 @@ def test_an_engine_that_starts_and_ends_slowly_is_not_the_programs_own_time(tmp_
     for n in range(12):
         events += task(f"t{n}", f"w{n % 2 + 1}", 3.1 + n // 2 * 0.98, 3.1 + (n // 2 + 1) * 0.98, when=3.1)
     assert report(tmp_path, events).verdict.kind == "none"
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "saves_s"), [((3.0, 1.5), "none", None), ((0.5, 0.2), "program_alone", 3.9)]
+)
+def test_what_a_session_took_to_start_and_end_its_engine_is_not_the_programs_own_time(
+    tmp_path: Path, engine: tuple[float, float], kind: str, saves_s: float | None
+) -> None:
+    """An engine that launches workers for the first task, and whose workers go long after the last one."""
+    events = [*worker("w1", launched=3, ready=3), *worker("w2", launched=3, ready=3)]
+    for n in range(12):
+        events += task(f"t{n}", f"w{n % 2 + 1}", 3 + n // 2 * 0.9, 3 + (n // 2 + 1) * 0.9, when=3.0)
+    start, end = engine
+    verdict = report(tmp_path, events, engine_start_s=start, engine_end_s=end).verdict
+    assert (verdict.kind, verdict.saves_s) == (kind, None if saves_s is None else pytest.approx(saves_s))
 
 
 def test_tasks_that_need_one_that_failed_are_told_after_it(tmp_path: Path) -> None:

@@ -66,6 +66,9 @@ class FindingFacts(NamedTuple):
     """Workers that the session planned with; 0 where that is not known."""
     missing_tasks: int = 0
     """Tasks that `run.json` counted and no file of the run holds."""
+    engine_start_s: float = 0.0
+    """What the session took to start its engine, and to end it."""
+    engine_end_s: float = 0.0
     staffed: float = 1.0
     """The part of the wall time in which any worker was there; 1 where none is known."""
 
@@ -241,7 +244,7 @@ def idle_before_retries(facts: FindingFacts) -> float:
 SAMPLES = f"""
 CREATE OR REPLACE TEMP TABLE samples_of_run AS
 SELECT "timestamp", scope, host, pid, worker, final, interval_s, cpus, cpu_percent, cpu_cores,
-    cpu_wait_s, interpreter_wait_s,
+    cpu_wait_s, children_cpu_wait_s, interpreter_wait_s, processes,
     cpu_s, steal_s, throttled_percent, memory_pressure_s, io_pressure_s, memory_used_bytes, swap_used_bytes,
     rss_bytes, disk_read_bytes_per_s, disk_write_bytes_per_s, gpu_uuid
 FROM ({SAMPLES_BY_TREE})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.analyze.limits import FindingLimits
@@ -62,7 +62,8 @@ FROM (SELECT *, coalesce(interval_s, 1) AS weight FROM resources WHERE interpret
 GROUP BY host, pid ORDER BY contended DESC, 2 DESC LIMIT 1
 """
 _PROGRAM = """
-SELECT max(cpu_wait_s) - min(cpu_wait_s), count(cpu_wait_s) FROM samples_of_run
+SELECT max(cpu_wait_s) - min(cpu_wait_s), count(cpu_wait_s), coalesce(max(children_cpu_wait_s), 0),
+    coalesce(max(processes), 1) - 1 FROM samples_of_run
 WHERE scope = 'worker' GROUP BY host, pid, worker
 """
 _STOLEN = """
@@ -116,6 +117,9 @@ class CpuTime(NamedTuple):
     clock_s: float
     """The time in which any of them ran."""
     workers: int
+    of: Literal["tasks", "program", "children"] = "tasks"
+    """Whose time it is: where nothing is known of tasks, that of the program or of processes that it
+    started."""
 
     @property
     def slowdown(self) -> float | None:
@@ -127,12 +131,12 @@ class CpuTime(NamedTuple):
 def cpu_time(facts: FindingFacts) -> CpuTime | None:
     """What completed tasks did with their time; None where it was not measured."""
     [(*spent, workers, count)] = facts.tables.execute(_SPENT).fetchall()
-    return CpuTime._make([*(seconds(int(ns)) for ns in spent), int(workers)]) if count else None
+    return CpuTime._make([*(seconds(int(ns)) for ns in spent), int(workers), "tasks"]) if count else None
 
 
 def program_time(facts: FindingFacts) -> CpuTime | None:
-    """What the main thread of a program without tasks, or of a recorded command, did with its time; None
-    where it was not measured.
+    """What the main thread of a program without tasks, or of a recorded command, did with its time, or those
+    of the processes that it started, where these waited longer; None where it was not measured.
     """
     process = facts.summary.resources.process
     has_tasks = facts.summary.tasks.submitted and facts.summary.run.provider != COMMAND
@@ -141,10 +145,27 @@ def program_time(facts: FindingFacts) -> CpuTime | None:
     rows = facts.tables.execute(_PROGRAM).fetchall()
     if len(rows) != 1 or rows[0][1] < 2:
         return None
-    waited_s = min(rows[0][0], facts.wall_s)
+    waited_s, _, of_children_s, children = rows[0]
+    if of_children_s > waited_s:
+        active_s = process.cpu_s + of_children_s
+        # So many share the cores, if these are busy as long as there is something to do.
+        at_once = (
+            round((usable_cores(facts) or 1.0) * active_s / process.cpu_s) if process.cpu_s else children
+        )
+        return CpuTime(
+            ran_s=active_s,
+            on_cpu_s=process.cpu_s,
+            waited_s=of_children_s,
+            all_threads_s=process.cpu_s,
+            blocked_s=0.0,
+            clock_s=min(facts.wall_s, active_s),
+            workers=max(1, min(children, at_once)),
+            of="children",
+        )
+    waited_s = min(waited_s, facts.wall_s)
     on_cpu_s = min(process.cpu_s, facts.wall_s - waited_s)
     blocked_s = facts.wall_s - waited_s - on_cpu_s
-    return CpuTime(facts.wall_s, on_cpu_s, waited_s, process.cpu_s, blocked_s, facts.wall_s, 1)
+    return CpuTime(facts.wall_s, on_cpu_s, waited_s, process.cpu_s, blocked_s, facts.wall_s, 1, of="program")
 
 
 def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
@@ -152,8 +173,7 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
 
     Where it is not known what others used, or the run was on several hosts, nobody is blamed.
     """
-    of_tasks = cpu_time(facts)
-    spent = of_tasks or program_time(facts)
+    spent = cpu_time(facts) or program_time(facts)
     if (
         spent is None
         or not matters(facts, spent.waited_s)
@@ -190,11 +210,15 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
         why = "they had more threads than there were cores"
         advice = "fewer threads in each task (OMP_NUM_THREADS), or more cores"
     else:
-        why = f"{plural(spent.workers, 'worker')} shared {format_count(cores.usable)} cores"
+        why = f"{_count(spent, spent.workers)} shared {format_count(cores.usable)} cores"
         advice = _fewer_workers(spent, cores.usable)
     node = facts.summary.resources.node
     slower = spent.slowdown
-    who, they = ("tasks", "they") if of_tasks is not None else ("the program", "it")
+    who, they = {
+        "tasks": ("tasks", "they"),
+        "program": ("the program", "it"),
+        "children": ("processes that the program started", "they"),
+    }[spent.of]
     longer = "" if slower is None else f" ({they} took {slower:.1f} times as long as without)"
     yield facts.finding(
         kind,
@@ -209,9 +233,9 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
         # Fewer workers end as soon, and no sooner: only what others took would come back.
         saves_s=None
         if kind != "busy_machine"
-        else spent.waited_s
-        if of_tasks is None
-        else _without_waiting(facts),
+        else _without_waiting(facts)
+        if spent.of == "tasks"
+        else spent.waited_s / spent.ran_s * spent.clock_s,
     )
 
 
@@ -222,7 +246,12 @@ def _fewer_workers(spent: CpuTime, usable: float) -> str:
     enough = ceil(usable * spent.ran_s / (spent.on_cpu_s + spent.waited_s) - 1e-9)
     if spent.blocked_s > FindingLimits.max_blocked_share * spent.ran_s or enough >= spent.workers:
         return "more cores"
-    return f"{plural(max(1, enough), 'worker')}: they finish as soon, with less memory; or more cores"
+    return f"{_count(spent, max(1, enough))}: they finish as soon, with less memory; or more cores"
+
+
+def _count(spent: CpuTime, number: int) -> str:
+    """`8 workers`; processes, where it is not known that they are workers."""
+    return plural(number, "process", "processes") if spent.of == "children" else plural(number, "worker")
 
 
 def _without_waiting(facts: FindingFacts) -> float | None:

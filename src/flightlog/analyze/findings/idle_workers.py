@@ -113,9 +113,9 @@ SELECT (SELECT min(coalesce(submitted, waits, began)) FROM attempt_intervals),
 
 
 def _own_time(facts: FindingFacts, stretches: Mapping[str, float]) -> dict[str, float]:
-    """What of the stretches outside of tasks is the program's own: not the start of an engine whose workers
-    were there before the first task was submitted, nor its end after the first worker was removed, nor what
-    starting and ending a session takes.
+    """What of the stretches outside of tasks is the program's own: not the start of the engine, nor its end;
+    where these were not recorded, not the start of one whose workers were there before the first task was
+    submitted, nor the end after the first worker was removed, nor what starting and ending a session takes.
     """
     found = dict(stretches)
     start = facts.window[0]
@@ -127,6 +127,9 @@ def _own_time(facts: FindingFacts, stretches: Mapping[str, float]) -> dict[str, 
         found[BEFORE] = min(found.pop(UNKNOWN), seconds(max(0, submitted - start)))
     if BEFORE in found and start is not None and submitted is not None and up is not None and up < submitted:
         found[BEFORE] = min(found[BEFORE], seconds(submitted - max(up, start)))
+    for name, of_engine_s in ((BEFORE, facts.engine_start_s), (AFTER, facts.engine_end_s)):
+        if name in found:
+            found[name] = min(found[name], max(0.0, stretches.get(name, found[name]) - of_engine_s))
     return {
         name: lasted
         for name, lasted in found.items()

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from flightlog.analyze.cost.cost import CostSplit, CostTally, split_cost, used_by, worker_prices
 from flightlog.analyze.failures import FailureCause, failure_groups
@@ -239,6 +239,8 @@ def _report(
         *(summary, time, critical, going_on, late, tables, window, devices, replay),
         planned_workers=_planned_workers(run),
         missing_tasks=max(0, (run.info.tasks_submitted or 0) - summary.tasks.submitted),
+        engine_start_s=0.0 if run.info.engine_start_s is UNSET else run.info.engine_start_s,
+        engine_end_s=0.0 if run.info.engine_end_s is UNSET else run.info.engine_end_s,
         staffed=staffed(tables, time, window),
     )
     of_others = history.runs if isinstance(history, EarlierRuns) else []
