@@ -638,8 +638,8 @@ class FindingLimits:
     min_at_once_in_turn: Final = 1.5
     """Average concurrency below which tasks do not wait for each other."""
     min_regular_gap: Final = 0.5
-    """The p10 of the time between two ends, of its median: tasks that do not wait for each other end
-    together, or at random."""
+    """The p10 of the time between two ends, of its median, and that of its mean: tasks that do not wait for
+    each other end together, or at random."""
     min_longer_in_turn: Final = 1.5
     """How many times as long as the shortest task the median is."""
     max_turn_share_alone: Final = 2.0

@@ -327,6 +327,18 @@ def test_tasks_that_sleep_side_by_side_take_no_turns(tmp_path: Path) -> None:
     assert "waited for something unknown" in found.verdict.sentence
 
 
+def test_tasks_of_workers_that_are_a_moment_apart_take_no_turns(tmp_path: Path) -> None:
+    """Each second two of them end, a moment apart; the first of each worker had little to do."""
+    events = [*worker("w1"), *worker("w2")]
+    for n, name in enumerate(("w1", "w2")):
+        since = 0.06 * n
+        for turn, lasts in enumerate([0.06, *[1.0] * 9]):
+            used = {"thread_cpu_s": 0.001, "cpu_wait_s": 0.0, "cpu_scope": "process"}
+            events += task(f"t{2 * turn + n}", name, since, since + lasts, **used)
+            since += lasts
+    assert report(tmp_path, events).verdict.kind == "none"
+
+
 def samples(scope: str, **series: list[Any]) -> list[Event]:
     """A sample per second of each of these figures."""
     number = len(next(iter(series.values())))

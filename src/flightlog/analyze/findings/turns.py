@@ -22,7 +22,8 @@ WITH found AS (
     FROM found
 )
 SELECT task, count(*), sum(lasted), sum(active), sum(lasted) / sum(added) AS at_once,
-    median(gap) AS usual_gap, quantile_cont(gap, 0.1) AS least_gap, min(lasted), median(lasted) AS usual
+    median(gap) AS usual_gap, quantile_cont(gap, 0.1) AS least_gap, min(lasted), median(lasted) AS usual,
+    sum(added) / count(*) AS mean_gap
 FROM gaps GROUP BY task
 HAVING count(*) >= $tasks AND count(DISTINCT worker) > 1 AND sum(added) > 0
 ORDER BY sum(lasted) DESC, task
@@ -38,7 +39,7 @@ def taking_turns(facts: FindingFacts) -> Iterable[Finding]:
     """
     if facts.replay is None:
         return  # too many tasks to sort
-    for task, _, ran, active, at_once, gap, least_gap, shortest, usual in facts.tables.execute(
+    for task, _, ran, active, at_once, gap, least_gap, shortest, usual, mean_gap in facts.tables.execute(
         _TURNS, {"tasks": FindingLimits.min_tasks_in_turn}
     ).fetchall():
         lost = seconds(int(max(0, ran - shortest * (ran / usual))))
@@ -47,6 +48,7 @@ def taking_turns(facts: FindingFacts) -> Iterable[Finding]:
             or active > FindingLimits.max_active_in_turn * ran / at_once
             or not gap
             or least_gap < FindingLimits.min_regular_gap * gap
+            or gap < FindingLimits.min_regular_gap * mean_gap
             or usual < FindingLimits.min_longer_in_turn * shortest
             or shortest < FindingLimits.min_regular_gap * gap  # it did not have what the others wait for
             or shortest > FindingLimits.max_turn_share_alone * gap
