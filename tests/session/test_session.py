@@ -183,6 +183,20 @@ def test_failed_tasks_are_shown_when_the_session_closes_and_the_run_is_completed
     assert (run_of(session).info.status, run_of(session).info.tasks_failed) == ("completed", 2)
 
 
+def test_tasks_that_depend_on_a_failed_one_are_counted_and_hide_no_other_failure(tmp_path, caplog):
+    with session_in(tmp_path) as session, caplog.at_level(logging.WARNING, "flightlog"):
+        first = session.client.submit(work.fail, "one")
+        ends = [session.client.submit(work.add, first) for _ in range(20)]
+        session.client.gather([first, *ends, session.client.submit(work.fail, "two")], errors="return")
+        session.close()
+    told = ["  fail(message='one'): ValueError: one", "  fail(message='two'): ValueError: two"]
+    assert sorted(caplog.messages[1:-1]) == told
+    assert (caplog.messages[0], caplog.messages[-1]) == (
+        "22 of 22 tasks failed:",
+        "  … and 20 tasks that depend on them",
+    )
+
+
 def earlier_runs(folder, *, took, tasks=4):
     """Ten runs of the session's project that took so long, about; nobody has completed them yet."""
     for number in range(10):

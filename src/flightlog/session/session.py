@@ -20,6 +20,7 @@ from flightlog.core import threads
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import read_settings
+from flightlog.core.text import plural
 from flightlog.engines.contract import Engine
 from flightlog.engines.program import refuse_while_main_is_imported
 from flightlog.events import ResourceRequest
@@ -60,7 +61,7 @@ class SessionState(NamedTuple):
     counts: Counts | None
     eta: Eta | None
     failures: list[str]
-    """A line for each of the first tasks that failed for good."""
+    """A line for each of the first tasks that failed for good, and not because they depend on another."""
 
 
 class RunAccess:
@@ -307,12 +308,17 @@ class Session(Displayed, RunAccess):
         assert self._tracker is not None
         atexit.unregister(self._at_exit)
         failed, failures = self._tracker.counts.failed, self._tracker.failures
+        dependents = self._tracker.dependents_failed
         if failed:
             log.warning("%d of %d tasks failed:", failed, self._tracker.counts.submitted)
             for line in failures:
                 log.warning("  %s", line)
-            if failed > len(failures):
-                log.warning("  … and %d more", failed - len(failures))
+            if failed - dependents > len(failures):
+                log.warning("  … and %d more", failed - dependents - len(failures))
+            if dependents:
+                log.warning(
+                    "  … and %s on them", plural(dependents, "task that depends", "tasks that depend")
+                )
         if self._documents is not None and self._client is not None:
             self._documents.finish(self._client.functions)
             for estimate in self._costs.estimates():

@@ -612,6 +612,25 @@ def test_tasks_that_need_one_that_failed_are_told_after_it(tmp_path: Path) -> No
     )
 
 
+def test_of_two_causes_the_one_is_named_that_others_depend_on(tmp_path: Path) -> None:
+    bad = {"error_type": "OSError", "error_message": "no file"}
+    events = [*worker("w1"), *(submitted(f"t{n}") for n in range(4))]
+    events += [
+        started("t0", 0, "w1"),
+        failed("t0", 1, 1.0),
+        started("t1", 1, "w1"),
+        failed("t1", 2, 1.0, **bad),
+    ]
+    said = "sim (t1), which sim depends on, failed: OSError: no file"
+    lost = {"error_type": "DependencyFailed", "error_message": said}
+    events += [failed(f"t{n}", 2, None, None, **lost) for n in (2, 3)]
+    found = report(tmp_path, events)
+    assert found.verdict.failed == (
+        "2 of 4 tasks failed, because of OSError: no file and others, and 2 tasks that depend on them with "
+        "it."
+    )
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -730,6 +749,12 @@ def test_a_run_whose_tasks_are_missing_says_so_and_nothing_else(tmp_path: Path) 
     assert verdict.sentence == (
         "What limited this run is not known: 24 tasks that it counted are in none of its files."
     )
+
+
+def test_what_workers_did_is_unknown_where_their_tasks_are_missing(tmp_path: Path) -> None:
+    found = report(tmp_path, [*worker("w1"), *worker("w2")], tasks_submitted=24, tasks_completed=24)
+    assert (found.time, found.workers.utilization, found.workers.efficiency) == (None, None, None)
+    assert (found.findings, found.workers.peak) == ([], 2)
 
 
 def test_a_program_that_computes_between_its_tasks_is_limited_by_that(tmp_path: Path) -> None:

@@ -228,7 +228,12 @@ def _report(
     run, tables, summary, window = context
     going_on = in_flight(summary, history)
     measured = measure(tables, window)
-    time = None if measured is None else shares_of(measured)
+    missing = max(0, (run.info.tasks_submitted or 0) - summary.tasks.submitted)
+    unknown = bool(missing) and not summary.tasks.submitted
+    time = None if measured is None or unknown else shares_of(measured)
+    if unknown:  # what workers did is in none of the files
+        workers = msgspec.structs.replace(summary.workers, utilization=None, efficiency=None)
+        summary = msgspec.structs.replace(summary, workers=workers)
     summary, spent = _cost(run, summary, measured, tables, rates)
     traced = critical_path(tables, window)
     critical = traced.path if traced is not None else critical_spans(tables, window)
@@ -238,7 +243,7 @@ def _report(
     facts = FindingFacts(
         *(summary, time, critical, going_on, late, tables, window, devices, replay),
         planned_workers=_planned_workers(run),
-        missing_tasks=max(0, (run.info.tasks_submitted or 0) - summary.tasks.submitted),
+        missing_tasks=missing,
         engine_start_s=0.0 if run.info.engine_start_s is UNSET else run.info.engine_start_s,
         engine_end_s=0.0 if run.info.engine_end_s is UNSET else run.info.engine_end_s,
         staffed=staffed(tables, time, window),

@@ -4,6 +4,7 @@ it; or says that nothing did, or that it is not known.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf
 from typing import Literal
@@ -133,13 +134,20 @@ def _failed(facts: FindingFacts) -> str | None:
             rows = [row for row in rows if row[0] != CONSEQUENCE]
         else:
             consequences = 0
+        # Of causes that are equally frequent, the one whose failure others depend on.
+        with_others: Counter[str | None] = Counter()
+        for one in causes:
+            with_others[one.error_type] += one.count
+        rows.sort(key=lambda row: (-row[1], -with_others[row[0]]))
         kind, number = rows[0] if rows else (None, 0)
         texts = [first_line(one.message or "") for one in causes if one.error_type == kind]
         text = texts[0] if len(texts) == 1 else ""  # of several causes of one type none is said to be it
         because = first_sentences(": ".join(part for part in (kind, text) if part), limit)
-        if len(rows) > 1 and number == rows[1][1]:  # no cause is more frequent than the next
-            because = ""
         most = f" (most often, {number:,} times)" if len(rows) > 1 else ""
+        if len(rows) > 1 and number == rows[1][1]:
+            most = " and others"
+            if with_others[kind] == with_others[rows[1][0]]:  # no cause is more frequent than the next
+                because = ""
         why = f", because of {because.rstrip('.')}{most}" if because else ""
         others = (
             f", and {plural(consequences, 'task that depends on them', 'tasks that depend on them')} with it"
