@@ -118,11 +118,10 @@ def _load_sql(column: str) -> str:
 
 
 SAMPLES_BY_TREE = """
-WITH found AS (FROM resources WHERE event = 'resource_sample'
-), trees AS (
+WITH trees AS (
     SELECT host, pid, max(processes) AS processes, count(processes) + count(cpu_s) = 0 AS told,
         min("timestamp") AS first, max("timestamp") AS last
-    FROM found WHERE scope = 'worker' AND pid IS NOT NULL GROUP BY host, pid
+    FROM resources WHERE event = 'resource_sample' AND scope = 'worker' AND pid IS NOT NULL GROUP BY host, pid
 ), workers_at_once AS (
     SELECT one.host, count(*) AS number FROM trees AS one JOIN trees AS other
         ON one.host = other.host AND other.first <= one.first AND one.first <= other.last
@@ -131,10 +130,10 @@ WITH found AS (FROM resources WHERE event = 'resource_sample'
     SELECT host FROM trees JOIN workers_at_once USING (host)
     GROUP BY host HAVING max(processes) > max(number)
 )
-SELECT found.* REPLACE (CASE WHEN scope = 'worker' AND (host, pid) IN (
+SELECT * REPLACE (CASE WHEN scope = 'worker' AND (host, pid) IN (
         SELECT (host, pid) FROM trees JOIN holding USING (host) WHERE told)
     THEN 'worker_process' ELSE scope END AS scope)
-FROM found
+FROM resources WHERE event = 'resource_sample'
 """
 """The samples of a run, each process in one tree.
 
