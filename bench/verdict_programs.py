@@ -92,7 +92,7 @@ TARGETS = {
     "dask": "provider: dask, n_workers: {workers}, threads_per_worker: 1",
     "ray": "provider: ray, address: auto, max_workers: {workers}",
     "dragon": "provider: dragon, max_workers: {workers}",
-    "slurm": "provider: slurm, partition: debug, account: lab, cpus: 1, memory: 1GiB, n_workers: {workers}",
+    "slurm": "provider: slurm, partition: debug, account: lab, cpus: 1, memory: 2GiB, n_workers: {workers}",
 }
 """Where a session runs, by the name of the engine."""
 
