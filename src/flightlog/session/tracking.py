@@ -286,9 +286,9 @@ class Tracker:
     ) -> None:
         self.counts = Counts()
         self.failures: list[str] = []
+        """A line for each of the first tasks that failed for good."""
         self.dependents_failed = 0
         """Tasks that failed because one that they depend on did: `failures` has none of these."""
-        """A line for each of the first tasks that failed for good."""
         self.pace = TaskPace()
         self._costs = costs or WorkerCosts()
         self._engine, self._recorder, self._next_id = engine, recorder, next_id
