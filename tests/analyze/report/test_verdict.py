@@ -422,6 +422,29 @@ def test_processes_that_a_program_without_tasks_started_wait_for_a_cpu(
         assert "because 8 processes shared 2 cores; try 2 processes" in finding.sentence
 
 
+def test_processes_that_wait_side_by_side_hold_a_program_up_by_what_one_of_them_waits(tmp_path: Path) -> None:
+    """Three waited 0.8 s each of 10 s."""
+    events = [
+        *alone(),
+        *samples(
+            "worker",
+            cpu_s=[0.33 * n for n in range(11)],
+            cpu_cores=[0.33] * 11,
+            cpu_wait_s=[0.0] * 11,
+            children_cpu_wait_s=[None, *(0.24 * n for n in range(1, 11))],
+            processes=[4] * 11,
+        ),
+    ]
+    for event in samples("node", cpus=[2.0] * 11):
+        assert isinstance(event, ResourceSample)
+        event.cpu_percent = 70.0
+        events.append(event)
+    found = report(tmp_path, events)
+    [finding] = [one for one in found.findings if one.kind == "busy_machine"]
+    assert finding.saves_s == pytest.approx(0.8)
+    assert found.verdict.kind == "none"
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "own"),
     [("io_wait", [n * 0.5 for n in range(11)], 200e6), (None, [n * 0.5 for n in range(11)], 1e6)],

@@ -152,14 +152,15 @@ def program_time(facts: FindingFacts) -> CpuTime | None:
         at_once = (
             round((usable_cores(facts) or 1.0) * active_s / process.cpu_s) if process.cpu_s else children
         )
+        workers = max(1, min(children, at_once))
         return CpuTime(
             ran_s=active_s,
             on_cpu_s=process.cpu_s,
             waited_s=of_children_s,
             all_threads_s=process.cpu_s,
             blocked_s=0.0,
-            clock_s=min(facts.wall_s, active_s),
-            workers=max(1, min(children, at_once)),
+            clock_s=min(facts.wall_s, active_s / workers),  # they wait side by side
+            workers=workers,
             of="children",
         )
     waited_s = min(waited_s, facts.wall_s)
