@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -493,24 +493,6 @@ def test_without_a_run_results_are_kept_all_the_same(folder):
     assert (sub(5, 3), sub(5, 3)) == (2, 2)
     assert len(CALLS) == 1
     assert not folder.with_name("runs").exists()
-
-
-@cacheable
-def asked(region, at):
-    return region
-
-
-def test_a_miss_says_which_argument_is_the_time_of_the_call_so_that_no_later_call_has_it():
-    now = datetime.now()
-    moments = [
-        *(time.time(), time.time_ns(), int(time.time()), int(time.time() * 1000), now, datetime.now(UTC)),
-        *(datetime.now(UTC).replace(tzinfo=None), time.time() - 5),
-    ]
-    said = lookups(lambda: [asked(1, moment) for moment in moments])
-    assert said == [("asked", "miss", "at is the time of the call")] * len(moments)
-    others = [0, -1.0, True, None, "now", now - timedelta(days=1), datetime.min, 10**400, float("inf")]
-    said = lookups(lambda: [asked(1, value) for value in [*others, 1e9, 2**63]])
-    assert {reason for _, _, reason in said} == {"arguments changed"}
 
 
 def test_a_time_that_is_ignored_is_no_part_of_the_key():

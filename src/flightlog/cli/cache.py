@@ -7,8 +7,7 @@
 `stats` shows the number and size of results by function, how long they took to compute, and how often the
 runs recorded here used them. `explain` shows what is cached for a function (its full name, or the last parts
 of it) or for a key (six hex digits or more), and why the last lookup missed: `never seen`, `code changed`,
-`arguments changed` (and which), `expired`, `damaged`, `recompute asked for`, or that an argument `is the time
-of the call`.
+`arguments changed` (and which), `expired`, `damaged` or `recompute asked for`.
 
 `prune` removes results that were not used for `--older-than`, then the least recently used ones until the
 rest takes no more than `--max-bytes`; damaged and unfinished files are always removed. `--function` prunes

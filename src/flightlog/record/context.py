@@ -394,10 +394,21 @@ class Attached:
             return self.function(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Attached, (self.place, self.function)
+        """The function alone arrives in a worker that cannot import Flightlog, as one that was started before
+        the program's path led to it.
+        """
+        return eval, (_ARRIVING, {"place": self.place, "function": self.function})
+
+
+_ARRIVING = (
+    "__import__('flightlog.record.context', fromlist=['context']).Attached(place, function)"
+    " if __import__('importlib.util', fromlist=['util']).find_spec('flightlog') else function"
+)
+"""Makes an `Attached` in another process, by names of the standard library alone."""
 
 
 def _start_process(args: Any, _kwargs: dict[str, Any]) -> None:
+    install()  # a pool that starts its workers has been imported by now
     place = carrier()
     if place:
         args[0]._flightlog_place = Arrival(place)

@@ -15,8 +15,6 @@ class SessionLimits:
     """So many characters of a key are needed at least to name an entry of the cache."""
     max_entry_header_bytes: Final = 1 << 20
     """The header of an entry of the cache; a longer one is damaged."""
-    max_age_of_present_s: Final = 60.0
-    """An argument that is a time is the time of the call if it is no further away: it may have waited."""
     last_use_resolution_s: Final = 3600.0
     """A file's time of change says when it was last used, to within this: noting each use would cost a
     write each."""

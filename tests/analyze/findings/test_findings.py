@@ -450,17 +450,11 @@ def test_misses_on_what_had_been_computed_cost_what_hits_save(tmp_path: Path) ->
     }
 
 
-def test_misses_of_a_key_with_the_time_in_it_cost_what_computing_took(tmp_path: Path) -> None:
+def test_needless_misses_cost_what_computing_took(tmp_path: Path) -> None:
     events = [*work("t1", "w1", 0, 10), *up("w1"), lookup("miss", "k", reason="never seen", computed_s=5.0)]
-    reason = "asked_at is the time of the call"
-    events += [lookup("miss", f"k{n}", reason=reason, computed_s=n / 10) for n in range(5, 10)]
+    events += [lookup("miss", f"k{n}", reason="expired", computed_s=n / 10) for n in range(5, 10)]
     finding = one(tmp_path, "cache_misses", events)
     assert (finding.seconds, finding.evidence["each_s"]) == (pytest.approx(3.5), pytest.approx(0.7))
-    assert finding.sentence == (
-        "About 3.5 worker-seconds, 35% of this run, went to computing what no later call can use, because "
-        f"solve missed the cache 5 times ({reason}); try naming that argument in `ignore`, unless the result "
-        "depends on it."
-    )
 
 
 def test_misses_on_what_is_new_are_work_and_no_finding(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.statistics import Outcome, RunStatistics
-from flightlog.analyze.findings.cache_misses import NEW, THE_TIME
+from flightlog.analyze.findings.cache_misses import NEW
 from flightlog.analyze.limits import AdviceLimits
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout
@@ -175,8 +175,6 @@ def _mend(
             f"only if {LASTS}."
         )
         return text, {f"tasks.{name}.cache.ttl": longer} if lives else {}, None
-    if reason.endswith(THE_TIME):
-        return f"Its argument {reason}: name it in `ignore`, unless the result depends on it.", {}, None
     return _REMEDIES.get(reason, "`flightlog cache explain` says more."), {}, None
 
 

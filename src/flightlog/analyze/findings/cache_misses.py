@@ -13,8 +13,6 @@ from flightlog.core.units import format_duration
 
 NEW = ("never seen", "arguments changed")
 """Reasons for a miss that are no fault: a first request."""
-THE_TIME = "is the time of the call"
-"""How the reason ends where no later call can have the same arguments."""
 
 _MISSES = """
 WITH asked AS (
@@ -47,8 +45,8 @@ ORDER BY wasted * coalesce(cost_s, 0) DESC, wasted DESC, missed.task
 
 
 def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
-    """The function whose needless misses cost most: expired, changed code, damage, a key with the time in it,
-    or asked for twice in this run.
+    """The function whose needless misses cost most: expired, changed code, damage, or asked for twice in this
+    run.
 
     What a miss costs is what computing took on average; where that was not recorded, what results that were
     hit took when they were made, or else what tasks took that did nothing but miss once. Misses on first
@@ -67,18 +65,12 @@ def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
     reasons = [reason] * bool(reason) + [f"{plural(again, 'of them', 'of them')} asked for again"] * bool(
         again
     )
-    what, advice = (
-        "computing again what had been computed before",
-        "`flightlog cache explain` for the reasons",
-    )
-    if reason is not None and reason.endswith(THE_TIME):
-        what = "computing what no later call can use"
-        advice = "naming that argument in `ignore`, unless the result depends on it"
     yield facts.finding(
         "cache_misses",
         lost,
-        f"About {cost_text(facts, lost)} went to {what}, because {task} missed the cache {wasted:,} times "
-        f"({', '.join(reasons)}); try {advice}.",
+        f"About {cost_text(facts, lost)} went to computing again what had been computed before, because "
+        f"{task} missed the cache {wasted:,} times ({', '.join(reasons)}); try `flightlog cache "
+        "explain` for the reasons.",
         {
             "function": task,
             "needless_misses": wasted,

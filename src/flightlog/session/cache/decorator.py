@@ -19,13 +19,10 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, cast, overload
-
-from msgspec import structs
 
 from flightlog.core.errors import UsageError
 from flightlog.core.units import parse_age
@@ -42,17 +39,8 @@ from flightlog.session.cache.key import (
     make_key,
     plain_call,
     short_name,
-    times_of_call,
 )
-from flightlog.session.cache.store import (
-    ARGUMENTS_CHANGED,
-    NEVER_SEEN,
-    THE_TIME,
-    About,
-    CacheFolder,
-    Hit,
-    default_folder,
-)
+from flightlog.session.cache.store import About, CacheFolder, Hit, default_folder
 from flightlog.session.digest.values import Files
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -202,10 +190,6 @@ class _Asked:
             self.hit, event.result = found, "hit"
             event.saved_s, event.size_bytes = found.cost_s, found.size_bytes
             return
-        if found.reason in {NEVER_SEEN, ARGUMENTS_CHANGED} and (
-            times := times_of_call(self.call, options, time.time())
-        ):
-            found = structs.replace(found, reason=f"{times[0]} {THE_TIME}")
         event.reason = found.reason
         if not found.refused:
             event.result = "miss"

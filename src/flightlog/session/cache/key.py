@@ -7,7 +7,6 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,7 +18,6 @@ from flightlog.session.cache.store import About
 from flightlog.session.digest.code import code_digest
 from flightlog.session.digest.origins import module_label
 from flightlog.session.digest.values import Files, Unstable, digest_value
-from flightlog.session.limits import SessionLimits
 
 _encode = msgspec.json.Encoder().encode
 
@@ -112,24 +110,6 @@ def make_key(call: ResolvedCall, options: CacheOptions) -> Key:
         raise NoKey(f"the code of {short_name(call.function)} cannot be told: it is {error}") from None
     about = About(function=function_name(call.function), code=code.hex(), arguments=found)
     return Key(hashlib.sha256(_encode((1, about.function, about.code, about.call))).hexdigest(), about)
-
-
-def times_of_call(call: ResolvedCall, options: CacheOptions, now: float) -> list[str]:
-    """Arguments of a key that are the time at which the call was made: no later call has them again."""
-    return [name for name, value in _named(call, options).items() if _is_present(value, now)]
-
-
-def _is_present(value: Any, now: float) -> bool:
-    """Whether a value is a moment close to `now`, in Unix seconds: a `datetime`, which without a time zone is
-    local or UTC, or a number of seconds, or of a thousandth, millionth or billionth of them.
-    """
-    moments: list[float] = []
-    if isinstance(value, datetime):
-        with suppress(OverflowError, ValueError, OSError):  # the first and the last year have no such number
-            moments = [value.timestamp(), value.replace(tzinfo=UTC).timestamp()]
-    elif isinstance(value, int | float) and 0 < value < 1e20:
-        moments = [value / unit for unit in (1.0, 1e3, 1e6, 1e9)]
-    return any(abs(moment - now) <= SessionLimits.max_age_of_present_s for moment in moments)
 
 
 def function_name(function: Any) -> str:

@@ -47,8 +47,6 @@ _chosen_here: ContextVar[Path | None] = ContextVar("flightlog_cache_folder", def
 _said: set[str] = set()
 
 NEVER_SEEN, CODE_CHANGED, ARGUMENTS_CHANGED = "never seen", "code changed", "arguments changed"
-THE_TIME = "is the time of the call"
-"""What a miss says of an argument, after its name, that no later call has again."""
 FUNCTIONS, LAST_MISS = "functions", "last-miss.json"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]+")
 FORMAT = 1
@@ -72,8 +70,7 @@ class Miss(Struct, frozen=True, kw_only=True):
     """No result, and why."""
 
     reason: str
-    """`never seen`, `code changed`, `arguments changed`, `expired`, `damaged`, `recompute asked for`, or that
-    an argument `is the time of the call`."""
+    """`never seen`, `code changed`, `arguments changed`, `expired`, `damaged` or `recompute asked for`."""
     detail: str | None = None
     refused: bool = False
     """Files that others can write to, as the reason says: nothing is read, and nothing is written."""
