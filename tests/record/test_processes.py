@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -148,6 +149,20 @@ def test_workers_that_are_older_than_a_run_or_serve_several_record_into_the_one_
         assert parts_of(path) == [(part, number) for number in range(20)]
         assert {e.parent_id for e in finished(run) if e.name == "step"} == {fit_id}
         assert verify(run).ok
+
+
+def step_in_a_thread(part: int) -> None:
+    thread = threading.Thread(target=step, args=(part, 0))
+    thread.start()
+    thread.join()
+
+
+def test_threads_of_work_from_outside_of_any_run_are_in_none(recorded):
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+        with recorded() as run:
+            pool.submit(step_in_a_thread, 1).result()
+        pool.submit(step_in_a_thread, 0).result()
+    assert parts_of(run.path) == [(1, 0)]
 
 
 def test_fork_in_the_middle_of_a_span_ends_it_once_in_the_parent_alone(recorded):

@@ -308,6 +308,8 @@ def _wrap(key: str, owner: Any, method: str, prepare: Callable[..., _Changed]) -
 def _start_thread(args: Any, _kwargs: dict[str, Any]) -> None:
     """Note on a thread that is about to start what it is started in."""
     here = current.get()
+    if here is None and getattr(threading.current_thread(), _inherited, None) is _NOWHERE:
+        here = _NOWHERE
     if here is not None:
         setattr(args[0], _inherited, here)
 
