@@ -63,7 +63,7 @@ GROUP BY host, pid ORDER BY contended DESC, 2 DESC LIMIT 1
 """
 _PROGRAM = """
 SELECT max(cpu_wait_s) - min(cpu_wait_s), count(cpu_wait_s), coalesce(max(children_cpu_wait_s), 0),
-    coalesce(max(processes), 1) - 1 FROM samples_of_run
+    coalesce(max(processes), 1) - 1, coalesce(avg(processes), 1) - 1 FROM samples_of_run
 WHERE scope = 'worker' GROUP BY host, pid, worker
 """
 _STOLEN = """
@@ -145,9 +145,11 @@ def program_time(facts: FindingFacts) -> CpuTime | None:
     rows = facts.tables.execute(_PROGRAM).fetchall()
     if len(rows) != 1 or rows[0][1] < 2:
         return None
-    waited_s, _, of_children_s, children = rows[0]
+    waited_s, _, of_children_s, children, usual_children = rows[0]
     if of_children_s > waited_s:
         active_s = process.cpu_s + of_children_s
+        # Neither on a CPU nor waiting for one: for files, say, or as a helper that has nothing to do.
+        asleep_s = max(0.0, usual_children * facts.wall_s - active_s)
         # So many share the cores, if these are busy as long as there is something to do.
         at_once = (
             round((usable_cores(facts) or 1.0) * active_s / process.cpu_s) if process.cpu_s else children
@@ -158,7 +160,7 @@ def program_time(facts: FindingFacts) -> CpuTime | None:
             on_cpu_s=process.cpu_s,
             waited_s=of_children_s,
             all_threads_s=process.cpu_s,
-            blocked_s=0.0,
+            blocked_s=asleep_s,
             clock_s=min(facts.wall_s, active_s / workers),  # they wait side by side
             workers=workers,
             of="children",
