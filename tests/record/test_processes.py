@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import psutil
 import pytest
 from builders.runs import finished
 
@@ -163,6 +165,42 @@ def test_threads_of_work_from_outside_of_any_run_are_in_none(recorded):
             pool.submit(step_in_a_thread, 1).result()
         pool.submit(step_in_a_thread, 0).result()
     assert parts_of(run.path) == [(1, 0)]
+
+
+NOT_IMPORTABLE = """
+import multiprocessing, sys
+
+def double(number):
+    return 2 * number
+
+if __name__ == "__main__":
+    source = sys.argv[2]
+    pool = multiprocessing.get_context("fork").Pool(1)
+    sys.path.insert(0, source)
+    import flightlog
+
+    with flightlog.record("late", runs_dir=sys.argv[1]):
+        print(pool.map_async(double, range(3)).get(timeout=60))
+    pool.close()
+    pool.join()
+"""
+
+
+def test_workers_that_cannot_import_the_recorder_do_their_work_all_the_same(tmp_path):
+    """`-S` leaves out where it is installed; its dependencies come back with its source, after the fork."""
+    (tmp_path / "program.py").write_text(NOT_IMPORTABLE)
+    places = tmp_path / "places"
+    places.mkdir()
+    for module in (flightlog, msgspec, psutil):
+        (places / module.__name__).symlink_to(Path(module.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-S", tmp_path / "program.py", tmp_path / "runs", places],
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.stdout, done.returncode) == ("[0, 2, 4]\n", 0), done.stderr
 
 
 def test_fork_in_the_middle_of_a_span_ends_it_once_in_the_parent_alone(recorded):
