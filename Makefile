@@ -40,7 +40,7 @@ test: $(STAMP)  ## Lint, types and the whole test suite, side by side: types tak
 	@$(MAKE) --no-print-directory --jobs 2 lint types unit
 
 unit: $(STAMP)
-	@$(PYTEST) -n 3 --dist worksteal -m "not system"
+	@$(PYTEST) -n 2 --dist worksteal -m "not system"
 
 explore: $(STAMP)  ## Property tests on examples that nobody has tried yet.
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "hypothesis and not system" --hypothesis-profile exploring

@@ -330,7 +330,7 @@ class Session(Displayed, RunAccess):
 
     def _tell_slowdown(self) -> None:
         """Say what the report will say first: that the run took longer than those before it, and why."""
-        from flightlog.analyze.report.past import slowdown_at_end
+        from flightlog.store.slowdown import slowdown_at_end
 
         try:
             slower = slowdown_at_end(Run(self.path))

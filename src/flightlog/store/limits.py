@@ -153,6 +153,27 @@ class StoreLimits:
     upload_retry_s: Final = (1.0, 30.0)
     """Pause before a failed upload is retried: at first, and at most."""
 
+    # Runs that were slower than earlier ones
+    max_earlier_runs: Final = 10
+    """Earlier runs that count, the newest ones."""
+    min_earlier_runs: Final = 5
+    """Of fewer earlier runs it is not known how much they vary."""
+    min_slowdown: Final = 1.2
+    """A smaller ratio is not worth a sentence."""
+    false_alarm_rate: Final = 0.001
+    """How likely a run may be called slow that varies as those before it did, where logarithms of durations
+    are normally distributed; with a long tail of slow runs it is up to 2.5 %, by simulation."""
+    max_slow_earlier_runs: Final = 2
+    """Earlier runs that were clearly slow themselves and are not counted; where there are more, that is what
+    is usual."""
+    slow_earlier_run_rate: Final = 1e-5
+    """How likely an earlier run may be left out that varies as the others do."""
+    max_difference_of_work: Final = 0.1
+    """By how much the number of tasks of a name, and the share of cache hits, may differ between runs that
+    are compared."""
+    min_explained_share: Final = 0.5
+    """The part of the additional time that something must have taken to be named as the reason."""
+
     # Device sessions
     max_listed_problems: Final = 20
     """Problems that are named one by one; all are counted."""

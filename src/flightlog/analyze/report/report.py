@@ -32,7 +32,6 @@ from flightlog.analyze.report.kept import (
     lines_bytes,
     may_be_kept,
 )
-from flightlog.analyze.report.past import slower_than_before
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.tasks import Concurrency, InFlight, TaskRow, concurrency, in_flight, task_row
@@ -49,10 +48,13 @@ from flightlog.store.documents import decode_document, read_document
 from flightlog.store.earlier_runs import EarlierRuns
 from flightlog.store.layout import Adopted
 from flightlog.store.runs_folder import is_copy
+from flightlog.store.slowdown import SlowerThanBefore, slower_than_before
 from flightlog.store.tables.run_tables import read_again
 
 if TYPE_CHECKING:
     from flightlog.analyze.devices.results import DeviceReport
+    from flightlog.store.headline import Headline
+    from flightlog.store.layout import RunInfo
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
@@ -184,9 +186,17 @@ def _kept_report(kept: Kept, details: bool, history: Mapping[str, Distribution] 
         return None
     if in_flight(report, history) != report.in_flight:
         return None
-    past = slower_than_before(report.run, report, history.runs) if isinstance(history, EarlierRuns) else None
-    verdict = msgspec.structs.replace(report.verdict, past=past)
+    verdict = msgspec.structs.replace(report.verdict, past=_slower(report, history))
     return msgspec.structs.replace(report, verdict=verdict, details=report.details if details else None)
+
+
+def _slower(summary: Summary, history: Mapping[str, Distribution] | None) -> SlowerThanBefore | None:
+    """Whether the run was slower than earlier ones, where these are known. A summary has all that a headline
+    has, by the same names.
+    """
+    if not isinstance(history, EarlierRuns):
+        return None
+    return slower_than_before(cast("RunInfo", summary.run), cast("Headline", summary), history.runs)
 
 
 def _kept_also(kept: Kept, also: Callable[[ReportContext], Also]) -> tuple[Also] | None:
@@ -248,8 +258,7 @@ def _report(
         engine_end_s=0.0 if run.info.engine_end_s is UNSET else run.info.engine_end_s,
         staffed=staffed(tables, time, window),
     )
-    of_others = history.runs if isinstance(history, EarlierRuns) else []
-    past = slower_than_before(summary.run, summary, of_others)
+    past = _slower(summary, history)
     findings = find(facts)
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},

@@ -17,9 +17,9 @@ from flightlog.analyze.findings.cpu import CpuTime, cpu_time, on_cpu, share_text
 from flightlog.analyze.findings.spans import place_of_most
 from flightlog.analyze.limits import FindingLimits, ReportLimits
 from flightlog.analyze.report.critical_path import PathPart
-from flightlog.analyze.report.past import SlowerThanBefore
 from flightlog.core.text import first_line, first_sentences, plural
 from flightlog.core.units import format_count, format_duration, format_percent
+from flightlog.store.slowdown import SlowerThanBefore
 
 FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks", "hung_tasks", "diverging")
 """What comes before all that is only slow: results that are worthless, or work that does not go on."""

@@ -135,9 +135,10 @@ class FollowedTables(RunTables):
         file = self._scratch / "lines.jsonl"
         file.write_bytes(b"".join(lines))
         if not self.rows_of[stream]:  # to plan the statement takes longer than to read the lines of a moment
+            rows = table.lines(f"[{text(str(file))}]")
+            columns = f'{text(self._run_id)}, * EXCLUDE ("the file")'
             self._connection.execute(
-                f"PREPARE add_{stream} AS INSERT INTO {name} SELECT {text(self._run_id)}, "  # noqa: S608 - ours
-                f"""* EXCLUDE ("the file") FROM {table.lines(f"[{text(str(file))}]")}"""
+                f"PREPARE add_{stream} AS INSERT INTO {name} SELECT {columns} FROM {rows}"  # noqa: S608
             )
         row = self._connection.execute(f"EXECUTE add_{stream}").fetchone()
         self.rows_of[stream] += row[0] if row else 0

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.analyze.limits import ReportLimits
 from flightlog.core.stats import student_quantile
 from flightlog.core.text import cut, plural
 from flightlog.core.units import format_duration
@@ -18,11 +16,6 @@ from flightlog.store.headline import CacheHeadline, Headline, NameHeadline, head
 from flightlog.store.layout import RunInfo
 from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
-
-if TYPE_CHECKING:
-    from flightlog.analyze.report.cache import CacheSummary
-    from flightlog.analyze.report.summary import RunFacts, Summary
-    from flightlog.analyze.report.tasks import TaskName
 
 
 class SlowerThanBefore(Struct, frozen=True, kw_only=True):
@@ -47,7 +40,7 @@ def slowdown_at_end(run: Run) -> SlowerThanBefore | None:
     where it was about as fast as others, and unknown of very large runs.
     """
     wall_s, earlier = run.info.duration_s or 0.0, EarlierRuns(run)
-    if not any(0 < ReportLimits.min_slowdown * other_s <= wall_s for other_s in earlier.wall_times()):
+    if not any(0 < StoreLimits.min_slowdown * other_s <= wall_s for other_s in earlier.wall_times()):
         return None
     if run.size_bytes() > StoreLimits.max_completed_summary_bytes:
         return None
@@ -55,7 +48,7 @@ def slowdown_at_end(run: Run) -> SlowerThanBefore | None:
 
 
 def slower_than_before(
-    run: RunFacts | RunInfo, counted: Summary | Headline, earlier: Sequence[EarlierRun]
+    run: RunInfo, counted: Headline, earlier: Sequence[EarlierRun]
 ) -> SlowerThanBefore | None:
     """How much longer a completed run took than those before; None where it did not, or not by more than they
     vary, or where too little is known. `earlier` are completed runs, the newest first.
@@ -64,7 +57,7 @@ def slower_than_before(
     if run.status != "completed" or wall_s <= 0:
         return None
     same = [one for one in earlier if (one.info.duration_s or 0.0) > 0 and _is_comparable(run, counted, one)]
-    before = _usual(same[: ReportLimits.max_earlier_runs + ReportLimits.max_slow_earlier_runs])
+    before = _usual(same[: StoreLimits.max_earlier_runs + StoreLimits.max_slow_earlier_runs])
     if not _is_slow(wall_s, before):
         return None
     difference, spread = _difference(wall_s, before)
@@ -89,23 +82,23 @@ def slower_than_before(
 def _usual(runs: Sequence[EarlierRun]) -> list[EarlierRun]:
     """Of runs, the newest first, those that were not slow themselves."""
     slowest = sorted(runs, key=lambda run: run.info.duration_s or 0.0, reverse=True)
-    for count in range(ReportLimits.max_slow_earlier_runs, 0, -1):
+    for count in range(StoreLimits.max_slow_earlier_runs, 0, -1):
         slow = slowest[:count]
         rest = [run for run in runs if run not in slow]
-        if slow and _is_slow(slow[-1].info.duration_s or 0.0, rest, ReportLimits.slow_earlier_run_rate):
-            return rest[: ReportLimits.max_earlier_runs]
-    return list(runs[: ReportLimits.max_earlier_runs])
+        if slow and _is_slow(slow[-1].info.duration_s or 0.0, rest, StoreLimits.slow_earlier_run_rate):
+            return rest[: StoreLimits.max_earlier_runs]
+    return list(runs[: StoreLimits.max_earlier_runs])
 
 
 def _is_slow(
-    wall_s: float, before: Sequence[EarlierRun], chance: float = ReportLimits.false_alarm_rate
+    wall_s: float, before: Sequence[EarlierRun], chance: float = StoreLimits.false_alarm_rate
 ) -> bool:
     """Whether a run took longer than these, by more than they vary."""
-    if len(before) < ReportLimits.min_earlier_runs:
+    if len(before) < StoreLimits.min_earlier_runs:
         return False
     difference, spread = _difference(wall_s, before)
     return difference >= max(
-        math.log(ReportLimits.min_slowdown), student_quantile(1 - chance, len(before) - 1) * spread
+        math.log(StoreLimits.min_slowdown), student_quantile(1 - chance, len(before) - 1) * spread
     )
 
 
@@ -115,7 +108,7 @@ def _difference(wall_s: float, before: Sequence[EarlierRun]) -> tuple[float, flo
     return math.log(wall_s) - fmean(logs), stdev(logs) * math.sqrt(1 + 1 / len(logs))
 
 
-def _is_comparable(run: RunFacts | RunInfo, counted: Summary | Headline, earlier: EarlierRun) -> bool:
+def _is_comparable(run: RunInfo, counted: Headline, earlier: EarlierRun) -> bool:
     """Whether a run had the same tasks on the same target, about as many of each name, of which as many
     completed and were answered from a cache; without tasks, whether its command line was the same.
     """
@@ -134,24 +127,24 @@ def _is_comparable(run: RunFacts | RunInfo, counted: Summary | Headline, earlier
             and _about_equal(before[name].completed, task.completed)
             for name, task in names.items()
         )
-        and abs(_hits(headline.cache) - _hits(counted.cache)) <= ReportLimits.max_difference_of_work
+        and abs(_hits(headline.cache) - _hits(counted.cache)) <= StoreLimits.max_difference_of_work
     )
 
 
-def _size(task: NameHeadline | TaskName) -> int:
+def _size(task: NameHeadline) -> int:
     """How many tasks there are of a name: other tools do not say what was submitted."""
     return max(task.submitted, task.completed + task.failed + task.cancelled + task.running)
 
 
 def _about_equal(before: int, now: int) -> bool:
-    return abs(before - now) <= ReportLimits.max_difference_of_work * now
+    return abs(before - now) <= StoreLimits.max_difference_of_work * now
 
 
-def _hits(cache: CacheHeadline | CacheSummary) -> float:
+def _hits(cache: CacheHeadline) -> float:
     return (cache.hits or 0) / cache.lookups if cache.lookups else 0.0
 
 
-def _elsewhere(run: RunFacts | RunInfo, before: Sequence[EarlierRun]) -> str:
+def _elsewhere(run: RunInfo, before: Sequence[EarlierRun]) -> str:
     """That none of the earlier runs was on this host, or had this command line."""
     hosts = {one.info.host for one in before}
     commands = [one.info.command for one in before]
@@ -162,7 +155,7 @@ def _elsewhere(run: RunFacts | RunInfo, before: Sequence[EarlierRun]) -> str:
 
 
 def _reason(
-    counted: Summary | Headline, wall_s: float, before: list[EarlierRun], usual_s: float
+    counted: Headline, wall_s: float, before: list[EarlierRun], usual_s: float
 ) -> tuple[str, str | None]:
     """Why it was slower, as far as the record tells, and the task name that was."""
     earlier = [one.headline.tasks.by_name for one in before if one.headline is not None]
@@ -183,13 +176,13 @@ def _reason(
     )
     if usually_s <= 0 or busy_s <= 0:
         return retries, None
-    if busy_s / usually_s - 1 >= ReportLimits.min_explained_share * (
+    if busy_s / usually_s - 1 >= StoreLimits.min_explained_share * (
         wall_s / usual_s - 1
     ):  # tasks took longer
         mean, of = names[slowest].duration_s.mean, usual[slowest]
         count = names[slowest].duration_s.count
         if (
-            more[slowest] >= ReportLimits.min_explained_share * (busy_s - usually_s)
+            more[slowest] >= StoreLimits.min_explained_share * (busy_s - usually_s)
             and mean
             and of > 0
             and count
