@@ -137,7 +137,7 @@ def test_a_task_that_kills_its_workers_fails_with_their_history(tmp_path):
     assert (end.error_type, end.attempt) == ("KilledWorker", 2)
     lost = of(run.path, WorkerLost)
     assert [event.signal for event in lost] == ["SIGKILL", "SIGKILL"]
-    assert f"({lost[0].worker}, {lost[1].worker})" in end.error_message
+    assert f"workers: {lost[0].worker}, {lost[1].worker}" in end.error_message
     assert "its process was killed by SIGKILL" in end.error_message
     assert each_task_has_one_end_or_is_in_flight(run.path) == set()
 
