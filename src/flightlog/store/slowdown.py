@@ -123,17 +123,12 @@ def _is_comparable(run: RunInfo, counted: Headline, earlier: EarlierRun) -> bool
         headline is not None
         and names.keys() == before.keys()
         and all(
-            _about_equal(_size(before[name]), _size(task))
+            _about_equal(before[name].size, task.size)
             and _about_equal(before[name].completed, task.completed)
             for name, task in names.items()
         )
         and abs(_hits(headline.cache) - _hits(counted.cache)) <= StoreLimits.max_difference_of_work
     )
-
-
-def _size(task: NameHeadline) -> int:
-    """How many tasks there are of a name: other tools do not say what was submitted."""
-    return max(task.submitted, task.completed + task.failed + task.cancelled + task.running)
 
 
 def _about_equal(before: int, now: int) -> bool:

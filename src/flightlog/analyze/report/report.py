@@ -46,6 +46,7 @@ from flightlog.events.devices import DeviceMemory
 from flightlog.store import layout
 from flightlog.store.documents import decode_document, read_document
 from flightlog.store.earlier_runs import EarlierRuns
+from flightlog.store.headline import Headline
 from flightlog.store.layout import Adopted
 from flightlog.store.runs_folder import is_copy
 from flightlog.store.slowdown import SlowerThanBefore, slower_than_before
@@ -53,7 +54,6 @@ from flightlog.store.tables.run_tables import read_again
 
 if TYPE_CHECKING:
     from flightlog.analyze.devices.results import DeviceReport
-    from flightlog.store.headline import Headline
     from flightlog.store.layout import RunInfo
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
@@ -191,12 +191,11 @@ def _kept_report(kept: Kept, details: bool, history: Mapping[str, Distribution] 
 
 
 def _slower(summary: Summary, history: Mapping[str, Distribution] | None) -> SlowerThanBefore | None:
-    """Whether the run was slower than earlier ones, where these are known. A summary has all that a headline
-    has, by the same names.
-    """
+    """Whether the run was slower than earlier ones, where these are known."""
     if not isinstance(history, EarlierRuns):
         return None
-    return slower_than_before(cast("RunInfo", summary.run), cast("Headline", summary), history.runs)
+    headline = msgspec.convert(summary, Headline, from_attributes=True)
+    return slower_than_before(cast("RunInfo", summary.run), headline, history.runs)
 
 
 def _kept_also(kept: Kept, also: Callable[[ReportContext], Also]) -> tuple[Also] | None:
