@@ -155,6 +155,25 @@ def test_threads_of_the_recorder_make_no_hub_in_a_patched_program(tmp_path):
     assert outcome(HUBS, "gevent", "before", tmp_path) == (0, "1\n", "")
 
 
+LOADED = """
+with flightlog.record("green", runs_dir=runs, sample_interval_s=0.1) as run:
+    at_begin = set(sys.modules)
+    deadline = time.monotonic() + 30
+    while not list(run.path.glob("**/resources*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    while not (run.path / "environment.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(2.5)  # some heartbeats, each of which prepares the end a little further
+print(*sorted(name for name in sys.modules.keys() - at_begin if name.startswith("flightlog")))
+"""
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_no_thread_of_the_recorder_imports_a_module_of_ours_in_a_patched_program(library, tmp_path):
+    """A greenlet that needed the same module meanwhile would wait at a green lock for a real thread."""
+    assert outcome(LOADED, library, "before", tmp_path) == (0, "\n", "")
+
+
 INTERRUPTED = """
 def wait():
     with flightlog.span("waits"):

@@ -18,7 +18,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from math import nan
 from pathlib import Path
 from types import FrameType
@@ -60,7 +61,7 @@ from flightlog.record.run import LiveRun
 from flightlog.record.span import Span, current
 from flightlog.record.task import is_cancellation
 from flightlog.record.values import ask, clean, represent, text_of
-from flightlog.samplers import Sampler
+from flightlog.samplers import Sampler, installed_samplers
 from flightlog.samplers.usage import look_at_meters
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
@@ -79,6 +80,19 @@ DEADLY = (signal.SIGTERM, signal.SIGHUP)
 OnSignal = Callable[[str], None]
 _calls: deque[object] = deque(maxlen=64)
 """What the main thread may have yet to call: it must not be freed before."""
+
+
+@cache
+def _load_now() -> None:
+    """Import what the background threads of a run would.
+
+    In a program that gevent or eventlet patched, the locks of imports are green ones. A greenlet that needs a
+    module that a real thread is just importing may wait for ever.
+    """
+    with contextlib.suppress(Exception):  # a hook of the program's may raise anything
+        installed_samplers()
+        for module in (*NEEDED, "flightlog.samplers.cgroup", "flightlog.store.write.finalize"):
+            import_module(module)
 
 
 class OwnedRun:
@@ -101,6 +115,8 @@ class OwnedRun:
         self._to_prepare = [*NEEDED] if settings.complete == "auto" else []
         self._pulse: Ticker | None = None
         self._sampling: Sampling | None = None
+        if threads.is_patched():
+            _load_now()
         try:
             self._take_hold()
             self._pulse = Ticker(
