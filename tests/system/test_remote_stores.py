@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import signal
 import subprocess
@@ -12,13 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from remote_servers import Store, azure_store, s3_store
 
 import flightlog
 from flightlog.store import layout
 from flightlog.store.remote.copies import FOLDER, RemoteCopies, list_remote
-from flightlog.store.remote.objects import Calls
+from flightlog.store.remote.objects import Calls, open_objects
 from flightlog.store.remote.state import states_of
 from flightlog.store.remote.upload import Uploader, follow, sync_with_patience
 from flightlog.store.run import Run
@@ -138,6 +140,34 @@ def test_a_run_with_a_large_file_is_held_checked_and_read_by_the_command_line(
     objects = reader_of(store).objects
     written += [objects.read(one.name) for one in objects.find(run.name) if one.name.endswith(".json")]
     assert not [data for data in written if store.secret.encode() in data]
+
+
+def test_a_history_at_an_address_is_written_and_only_what_is_missing_is_written_again(
+    store: Store, tmp_path: Path
+) -> None:
+    runs = [record(tmp_path, spans=20) for _ in range(2)]
+    place = f"{store.address.rpartition('/')[0]}/history"
+    compact = [sys.executable, "-m", "flightlog", "compact", "--all", "--history", place]
+
+    def said() -> list[str]:
+        done = subprocess.run(
+            [*compact, "--runs-dir", str(tmp_path)], env=environment(store), capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.splitlines()
+
+    first = said()
+    assert [line.partition(":")[0] for line in first] == sorted(run.name for run in runs)
+    assert all(" rows in " in line and line.endswith(f"in {place}") for line in first)
+    objects = open_objects(place, options={**store.options, "skip_instance_cache": True})
+    spans = [one.name for one in objects.find("") if one.name.startswith("spans/")]
+    assert len(spans) == 2
+    table = pyarrow.parquet.read_table(io.BytesIO(objects.read(spans[0])))
+    assert table.num_rows == 20
+    assert said() == [f"{name}: nothing new in {place}" for name in sorted(run.name for run in runs)]
+    objects.remove([spans[0]])
+    assert sorted(" rows in " in line for line in said()) == [False, True]
+    assert [one.name for one in objects.find("") if one.name.startswith("spans/")] == spans
 
 
 @pytest.mark.parametrize("fault", ["refuse", "slow", "error", "hang", "cut"])

@@ -24,6 +24,7 @@ A history has one folder per table, with one file per run:
 
 The tables are those of `flightlog sql` (`runs`, `attempts`, `tasks`, `spans`, `task_events`, `workers`, …).
 `project` and `date`, the UTC date of the start, are columns for every reader that knows Hive partitions.
+A history may be at an address, `--history s3://bucket/history`, that `flightlog sync` could copy runs to.
 Files appear whole. A run that did not change is skipped; one that changed, or whose files in the history are
 damaged, is written again. Runs that were removed from the folder of runs stay in the history:
 
@@ -36,18 +37,18 @@ Runs that are still running are skipped, with a message.
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from flightlog.cli.options import EveryRun, RunRefs, RunsDir, open_named, option, readable_runs_folder
 from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
-from flightlog.core.settings import expanded
 from flightlog.core.text import first_line, plural
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
+    from flightlog.store.tables.parquet import History
 
 DOING = "making tables"
 
@@ -55,7 +56,9 @@ DOING = "making tables"
 def compact(
     runs: RunRefs = None,
     every: EveryRun = False,
-    history: Path | None = option("DIR", "Write to this history folder instead of the run's own folder."),
+    history: str | None = option(
+        "DIR", "Write to this history, a folder or an address, instead of the run's own folder."
+    ),
     runs_dir: RunsDir = None,
 ) -> None:
     """Convert runs to Parquet, for fast queries.
@@ -65,6 +68,8 @@ def compact(
     from flightlog.store.catalogue import run_paths
     from flightlog.store.run import Run
     from flightlog.store.runs_folder import is_copy, place
+    from flightlog.store.tables.connection import path_text
+    from flightlog.store.tables.parquet import open_history
 
     if every and runs:
         raise UsageError("give either --all or runs, not both")
@@ -75,36 +80,35 @@ def compact(
             note(f"there are no runs in {place(folder)}")
     else:
         chosen = [open_named(name, runs_dir=runs_dir) for name in runs or ["latest"]]
-    for number, run in enumerate(chosen, 1):
-        if history is None and is_copy(run.path):
-            raise UsageError(
-                f"{run.run_id} is at an address, and runs there are only read: add --history DIR"
-            )
-        if run.status == "running" and len(chosen) > 1:
-            note(f"{run.run_id} is running, and was skipped")
-            continue
-        with progress("making tables of run") as tell:
-            tell(number, len(chosen))
-            made = _made(run, history)
-        put(f"{run.run_id}: {made}\n")
+    where = "beside its lines" if history is None else f"in {path_text(history)}"
+    with nullcontext() if history is None else open_history(history) as opened:
+        for number, run in enumerate(chosen, 1):
+            if history is None and is_copy(run.path):
+                raise UsageError(
+                    f"{run.run_id} is at an address, and runs there are only read: add --history DIR"
+                )
+            if run.status == "running" and len(chosen) > 1:
+                note(f"{run.run_id} is running, and was skipped")
+                continue
+            with progress("making tables of run") as tell:
+                tell(number, len(chosen))
+                rows = _made(run, opened)
+            tables = f"{plural(sum(rows.values()), 'row')} in {plural(len(rows), 'table')}"
+            put(f"{run.run_id}: {tables if rows else 'nothing new'} {where}\n")
 
 
-def _made(run: Run, history: Path | None) -> str:
+def _made(run: Run, history: History | None) -> dict[str, int]:
+    """The rows of each table that was written."""
     import duckdb
 
     from flightlog.analyze.report.report import keep_report
-    from flightlog.store.tables.connection import path_text
     from flightlog.store.tables.parquet import add_to_history, snapshot_run
 
     try:
-        if history is None:
-            rows = snapshot_run(run)
-            keep_report(run)
-        else:
-            rows = add_to_history(run, expanded(history))
+        if history is not None:
+            return add_to_history(run, history)
+        rows = snapshot_run(run)
+        keep_report(run)
     except duckdb.Error as error:
         raise UsageError(f"{run.path} cannot be compacted: {first_line(str(error))}") from error
-    where = "beside its lines" if history is None else f"in {path_text(history)}"
-    if not rows:
-        return f"nothing new {where}"
-    return f"{plural(sum(rows.values()), 'row')} in {plural(len(rows), 'table')} {where}"
+    return rows

@@ -17,9 +17,11 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
@@ -27,12 +29,14 @@ from uuid import uuid4
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
+from flightlog.core.settings import expanded
 from flightlog.store import layout
-from flightlog.store.documents import read_document, sync_folder, write_document
+from flightlog.store.documents import decode_document, read_document, sync_folder, write_document
 from flightlog.store.integrity import FileSum
 from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import find_parts
+from flightlog.store.remote.objects import Objects, file_chunks, is_address, open_objects
 from flightlog.store.tables.connection import (
     Executes,
     PlainPaths,
@@ -225,23 +229,93 @@ class Noted(Struct, frozen=True, kw_only=True):
     """What each file holds. Earlier versions noted none: what they wrote is written anew."""
 
 
-def add_to_history(run: Run, folder: Path) -> dict[str, int]:
+class History:
+    """A history in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        """Where files are made."""
+
+    def noted(self, name: str) -> Noted | None:
+        """What was noted of a run, in the file of this name; None where that is not there, or damaged."""
+        return read_document(self.folder / name, Noted).value
+
+    def has(self, name: str, file: FileSum) -> bool:
+        """Whether a file is there as it was written."""
+        return damage_of(self.folder / name, file.size_bytes, file.sha256) is None
+
+    def publish(self, names: Iterable[str]) -> None:
+        """These files were made."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files, as far as they are there."""
+        for name in names:
+            (self.folder / name).unlink(missing_ok=True)
+
+
+class RemoteHistory(History):
+    """A history at an address. Files are made in a folder here, which must be empty, and sent from there.
+
+    What is there is listed once. Every method may raise `RemoteError`.
+    """
+
+    def __init__(self, objects: Objects, folder: Path) -> None:
+        super().__init__(folder)
+        self._objects = objects
+        self._sizes = {one.name: one.size for one in objects.find("")}
+
+    def noted(self, name: str) -> Noted | None:
+        """What was noted of a run."""
+        if name not in self._sizes:
+            return None
+        return decode_document(self._objects.read(name), Noted, name).value
+
+    def has(self, name: str, file: FileSum) -> bool:
+        """Whether an object of its size is there; what was sent was checked then."""
+        return self._sizes.get(name) == file.size_bytes
+
+    def publish(self, names: Iterable[str]) -> None:
+        """Send files."""
+        for name in names:
+            path = self.folder / name
+            with path.open("rb") as made:
+                chunks = file_chunks(made, 0, path.stat().st_size)
+                self._objects.write(name, chunks, replaces=name in self._sizes)
+            path.unlink()
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects, as far as they are there."""
+        self._objects.remove(names)
+
+
+@contextmanager
+def open_history(place: str) -> Iterator[History]:
+    """The history in a folder, or at an address such as `s3://bucket/history`. Raises `UsageError`,
+    `MissingExtra` or `RemoteError` for an address.
+    """
+    if not is_address(place):
+        yield History(expanded(place))
+        return
+    with TemporaryDirectory(prefix="flightlog-history-") as folder:
+        yield RemoteHistory(open_objects(place), Path(folder))
+
+
+def add_to_history(run: Run, history: History) -> dict[str, int]:
     """Bring the files of a run in a history up to date; gives the rows of each that was written, by table.
 
-    Nothing is written where the run is as it was. A run that runs is a `UsageError`. Raises `OSError` or
-    `duckdb.Error` where files cannot be read or written.
+    Nothing is written where the run is as it was. A run that runs is a `UsageError`. Raises `OSError`,
+    `RemoteError` or `duckdb.Error` where files cannot be read or written.
     """
     if run.status == "running":
         raise UsageError(f"{run.run_id} is running: it goes into a history when it has ended")
-    notes = folder / NOTES
-    note = notes / f"{_file_name(run.run_id)}.json"
+    folder, note = history.folder, f"{NOTES}/{_file_name(run.run_id)}.json"
     sources = [part.path for parts in find_parts(run.path).values() for part in parts]
     sources += [file for file in (run.path / layout.RUN,) if file.exists()]
-    before = read_document(note, Noted).value
-    if before is not None and _is_current(before, run.path, sources, folder):
+    before = history.noted(note)
+    if before is not None and _is_current(before, run.path, sources, history):
         return {}
     made_from = origins(run.path, sources)
-    notes.mkdir(parents=True, exist_ok=True)
+    (folder / NOTES).mkdir(parents=True, exist_ok=True)
     partition = partition_of(run.info.project, run.info.start_time)
     rows: dict[str, int] = {}
     files: dict[str, int] = {}
@@ -251,14 +325,15 @@ def add_to_history(run: Run, folder: Path) -> dict[str, int]:
             name = f"{table}/{partition}/{_file_name(run.run_id)}.parquet"
             if table in LEFT_OUT:
                 continue
-            written = _write(tables, table, folder / name, notes)
+            written = _write(tables, table, folder / name, folder / NOTES)
             if written is not None:
                 rows[table] = files[name] = written.rows
                 sums[name] = FileSum(written.sha256, written.size_bytes)
-    for name in (before.files if before is not None else {}).keys() - files.keys():
-        (folder / name).unlink(missing_ok=True)
+    history.publish(files)
+    history.remove((before.files if before is not None else {}).keys() - files.keys())
     if are_as_noted(run.path, sources, made_from):
-        write_document(note, Noted(format=FORMAT, files=files, made_from=made_from, sums=sums))
+        write_document(folder / note, Noted(format=FORMAT, files=files, made_from=made_from, sums=sums))
+        history.publish([note])
     return rows
 
 
@@ -282,12 +357,12 @@ def _write(tables: RunTables, table: str, target: Path, aside: Path) -> WrittenF
     return write_rows(tables, f'SELECT {less} FROM "{table}"', target, aside=aside)  # noqa: S608
 
 
-def _is_current(before: Noted, run: Path, sources: Sequence[Path], folder: Path) -> bool:
+def _is_current(before: Noted, run: Path, sources: Sequence[Path], history: History) -> bool:
     return (
         before.format == FORMAT
         and {file.relative_to(run).as_posix() for file in sources} == before.made_from.keys()
         and before.sums.keys() == before.files.keys()
-        and not any(damage_of(folder / name, one.size_bytes, one.sha256) for name, one in before.sums.items())
+        and all(history.has(name, one) for name, one in before.sums.items())
         and all(is_unchanged(run / name, origin) for name, origin in before.made_from.items())
     )
 
