@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.engines.ray.worker import ChannelClient, ChannelServer
+from flightlog.engines.relay.channel import ChannelClient, ChannelServer
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_message_larger_than_the_socket_holds_arrives_whole(door, heard):
 
 def test_the_last_words_of_a_killed_process_are_heard(door, heard):
     program = (
-        "import os, signal, sys; from flightlog.engines.ray.worker import ChannelClient\n"
+        "import os, signal, sys; from flightlog.engines.relay.channel import ChannelClient\n"
         "ChannelClient(sys.argv[1], lambda: None).tell(b'B', b'last words')\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -16,6 +16,8 @@ class EngineLimits:
     max_unread_attempts: Final = 2
     """Attempts that may wait unread in a worker's socket: on a busy machine the engine's thread is not
     always there in time."""
+    leave_timeout_s: Final = 5.0
+    """How long workers that the engine did not launch may take to leave the run."""
     kill_timeout_s: Final = 5.0
     """A process that has not ended this long after SIGKILL hangs in the kernel, and is given up."""
     late_timeout_s: Final = 0.05
@@ -206,8 +208,6 @@ class RayLimits:
     """How long an address may take to answer."""
 
     # worker.py
-    leave_timeout_s: Final = 5.0
-    """How long workers may take to leave the run."""
     max_messages_taken: Final = 256
     """Messages taken at once."""
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -22,6 +23,7 @@ from flightlog.core.errors import UsageError
 from flightlog.core.settings import read_settings
 from flightlog.core.text import plural
 from flightlog.engines.contract import Engine
+from flightlog.engines.executor import ExecutorEngine
 from flightlog.engines.program import refuse_while_main_is_imported
 from flightlog.events import ResourceRequest
 from flightlog.record.background import save_run
@@ -104,7 +106,7 @@ class Session(Displayed, RunAccess):
         tags: Mapping[str, Any] | None = None,
         sample_interval_s: float | None = 1.0,
         progress: bool | None = None,
-        engine: Engine | None = None,
+        engine: Engine | Executor | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """Read the manifest and pick the target; nothing is started yet.
@@ -112,7 +114,8 @@ class Session(Displayed, RunAccess):
         `manifest` and `target` as in `from_yaml`. `overlay` is laid over the manifest last: one of its own by
         name, or a file; by default the one that `FLIGHTLOG_OVERLAY` names. `runs_dir`, `tags` and
         `sample_interval_s` are those of `flightlog.record`. `progress=False` shows no bar on a terminal
-        either. `engine` runs the tasks in place of the target's own. A manifest or target that makes no sense
+        either. `engine` runs the tasks in place of the target's own; an executor such as that of
+        `concurrent.futures` or `mpi4py.futures` may be given, too. A manifest or target that makes no sense
         is a `UsageError` or a `ManifestError`.
         """
         environ = os.environ if environ is None else environ
@@ -123,6 +126,8 @@ class Session(Displayed, RunAccess):
         self.manifest = pick_overlay(written, self.target, overlay, environ)
         self._contents = self.manifest.resolved(environ, self.target)
         self.provider = self._contents.targets[self.target].provider
+        if isinstance(engine, Executor):
+            self.provider, engine = "executor", ExecutorEngine(engine)
         self._engine, self._environ, self._progress = engine, environ, progress
         self._costs = WorkerCosts(charges_of(self._contents, self.target, self.manifest.path.parent, environ))
         self._recording = record(
