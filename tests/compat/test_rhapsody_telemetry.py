@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import random
 import signal
 import subprocess
 import sys
@@ -89,6 +90,14 @@ def test_an_event_has_an_id_of_its_own_and_happened_when_it_says():
     assert second.event_time == second.emit_time
     with pytest.raises(AttributeError):
         first.task_id = "t2"
+
+
+def test_a_seeded_program_draws_the_same_numbers_with_telemetry():
+    random.seed(7)
+    after(told(TaskCreated), told(TaskStarted), told(TaskCompleted, duration_seconds=1.0))
+    drawn = random.random()
+    random.seed(7)
+    assert random.random() == drawn
 
 
 def test_a_sample_is_of_a_node_or_of_one_gpu():

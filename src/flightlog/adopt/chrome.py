@@ -113,12 +113,8 @@ class _ChromeTrace:
         items.report(self._account)
         for name in items.others:
             self._account.drop(f"member {name} of the document")
-        self._maker.describe(
-            project=file.name.split(".")[0],
-            provider="trace",
-            start_ns=self._first + offset,
-            end_ns=self._last + offset,
-        )
+        times = {"start_ns": self._first + offset, "end_ns": self._last + offset}
+        self._maker.describe(provider="trace", **times)
         self._account.note(
             "Spans lie inside each other as slices do on one thread; the trace itself names no parents."
         )

@@ -59,7 +59,7 @@ class DaskStreams(Adopter):
             _add_record(record, maker)
         if not maker.counts:
             raise UsageError(f"{source.path} holds no record of a task: is it a task stream of Dask?")
-        maker.describe(project=source.path.name.split(".")[0], provider="dask")
+        maker.describe(provider="dask")
         maker.account.note(
             "Dask's task stream has the tasks that ended, and no submissions: how long tasks waited is not "
             "recorded, and those in flight are missing. The scheduler keeps the last ones only "

@@ -58,7 +58,7 @@ class MappedLines(Adopter):
                 f"{source.path} holds no line whose field {mapping.time!r} is a time and {mapping.name!r} a "
                 f"name ({lines.read:,} lines were read)"
             )
-        maker.describe(project=mapping.project or source.path.name.split(".")[0])
+        maker.describe(project=mapping.project)
         if mapping.elapsed is not None:
             maker.account.note(
                 f"{mapping.elapsed} includes waiting, by the mapping: it is recorded as the metric elapsed_s."

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-import signal
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from flightlog.adopt.run_maker import Account, Adopter, RunMaker, SourceRecording
-from flightlog.adopt.source_files import SourceLines, files, head, moment_ns
+from flightlog.adopt.source_files import SourceLines, files, head, moment_ns, parsed, whole
 from flightlog.core.errors import UsageError
-from flightlog.core.text import words
+from flightlog.core.text import plural, signal_name, words
+from flightlog.core.units import parse_age, parse_size
 from flightlog.events import CacheLookup, ResourceRequest, TaskRetried, TaskStarted, TaskSubmitted
 from flightlog.record.values import bounded, clean
 
@@ -20,7 +21,8 @@ _KNOWN = words(
     "peak_rss peak_vmem rchar wchar attempt cpus memory"
 )
 _ENDS: dict[str, Literal["completed", "cancelled"]] = {"COMPLETED": "completed", "ABORTED": "cancelled"}
-_UNTIMED = "untimed\0"
+_UNTIMED, _CACHED = "rows without a time", "rows from the cache"
+"""Lanes of rows that wait for the end of the file."""
 _SUFFIXES = {".txt", ".tsv", ".csv"}
 _SIZES = ("rss", "vmem", "peak_vmem", "rchar", "wchar", "disk")
 _MEASURED = words("%cpu %mem peak_rss rss peak_vmem vmem rchar wchar read_bytes write_bytes")
@@ -32,14 +34,8 @@ _TAGS = (
 _USED = _KNOWN.union(_SIZES, _COUNTS, _TAGS, _MEASURED, ("time", "accelerator_request"))
 
 
-_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_PARTS = re.compile(
-    r"(\d{1,15}(?:\.\d{1,15})?)\s*(ms|s|m|h|d)"
-    r"(?:illis|ec|econds?|econd|in|inutes?|ours?|our|ays?|ay)?(?![a-z])"
-)
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGTPEZ]?)i?B", re.IGNORECASE)
 
 
 class NextflowTraces(Adopter):
@@ -71,7 +67,7 @@ class NextflowTraces(Adopter):
         table.finish()
         for name in (name for name in columns if name not in _USED):
             account.drop(f"column {name}")
-        maker.describe(project=source.path.name.split(".")[0], provider="nextflow")
+        maker.describe(provider="nextflow")
 
 
 adopter = NextflowTraces()
@@ -91,14 +87,14 @@ def _header(path: Path) -> tuple[list[str], str]:
 def _rows(file: Path, columns: list[str], separator: str, account: Account) -> Iterator[dict[str, str]]:
     """The rows as texts, without cells that are empty or `-`."""
     lines, odd = SourceLines(file), 0
-    for number, (line, whole) in enumerate(lines.raw()):
+    for number, (line, complete) in enumerate(lines.raw()):
         text = line.decode("utf-8", "replace").rstrip("\r")
         if not number or not text.strip("\0 \t"):
             continue
         cells = text.split(separator)
         if len(cells) != len(columns):
-            odd += whole
-            lines.torn += not whole
+            odd += complete
+            lines.torn += not complete
             continue
         pairs = zip(columns, cells, strict=True)
         yield {name: cell.strip() for name, cell in pairs if cell.strip() not in {"", "-"}}
@@ -118,7 +114,7 @@ class _Table:
 
     def __init__(self, maker: RunMaker) -> None:
         self._maker, self._scratch, self._account = maker, maker.store, maker.account
-        self._number = self._cached = self._untimed = 0
+        self._number = 0
         self._zoneless = self._derived = False
 
     def take(self, row: dict[str, str]) -> None:
@@ -126,15 +122,11 @@ class _Table:
         self._number += 1
         status = row.get("status", "")
         if status == "CACHED":
-            self._cached += 1
-            self._scratch.put(f"cached\0{self._cached:012d}", row)
-            return
-        times = self._times(row)
-        if times is not None:
+            self._scratch.place(_CACHED, self._number, 0, row)
+        elif (times := self._times(row)) is not None:
             self._attempt(row, status, times)
         elif self._maker.last_ns is None:  # no moment is known yet
-            self._untimed += 1
-            self._scratch.put(f"{_UNTIMED}{self._untimed:012d}", row)
+            self._scratch.place(_UNTIMED, self._number, 0, row)
         else:
             self._without_time(row)
 
@@ -165,9 +157,9 @@ class _Table:
         named = [row[name] for name in ("submit", "start", "complete") if name in row]
         self._zoneless |= any(not value.isdigit() for value in named)
         submit, start, complete = (time_of(row.get(name)) for name in ("submit", "start", "complete"))
-        whole, lasted = seconds_of(row.get("duration")), seconds_of(row.get("realtime"))
-        if complete is None and submit is not None and whole is not None:
-            complete = submit + round(whole * 1e9)
+        elapsed, lasted = seconds_of(row.get("duration")), seconds_of(row.get("realtime"))
+        if complete is None and submit is not None and elapsed is not None:
+            complete = submit + round(elapsed * 1e9)
             self._derived = True
         if start is None and complete is not None and lasted is not None:
             start = max(complete - round(lasted * 1e9), submit or 0)
@@ -257,24 +249,25 @@ class _Table:
         run.
         """
         at_ns = self._maker.first_ns
-        if at_ns is None and self._untimed:
-            self._account.problem(f"{self._untimed:,} rows have no time, and were skipped")
-            self._untimed = 0
-        for number in range(1, self._untimed + 1):
-            self._without_time(self._scratch.get(f"{_UNTIMED}{number:012d}"))
-        for key, row in self._scratch.named():
-            if not key.startswith("cached\0"):
+        waiting: Counter[str] = Counter()
+        for lane, _, _, row in self._scratch.placed():
+            waiting[lane] += 1
+            if lane == _UNTIMED:
+                if at_ns is not None:
+                    self._without_time(row)
                 continue
             times = (time_of(row.get(name)) for name in ("submit", "start", "complete"))
             own = next((at for at in (at_ns, *times) if at is not None), 0)
             saved_s = seconds_of(row.get("realtime"))
             hit = CacheLookup(task=_process(row), result="hit", key=row.get("hash"), saved_s=saved_s)
             self._maker.add(hit, own, mapped="rows CACHED → cache_lookup, a hit")
-        if self._cached:
-            tasks = "task was" if self._cached == 1 else "tasks were"
+        if at_ns is None and waiting[_UNTIMED]:
+            self._account.problem(f"{waiting[_UNTIMED]:,} rows have no time, and were skipped")
+        if waiting[_CACHED]:
+            tasks = plural(waiting[_CACHED], "task was", "tasks were")
             self._account.note(
-                f"{self._cached:,} {tasks} taken from Nextflow's cache: cache hits here, at the run's start, "
-                "with how long they took when they were executed as saved_s."
+                f"{tasks} taken from Nextflow's cache: cache hits here, at the run's start, with how long "
+                "they took when they were executed as saved_s."
             )
         if self._derived:
             self._account.note(
@@ -303,26 +296,14 @@ def _reason(row: dict[str, str]) -> str:
 
 def seconds_of(value: str | None) -> float | None:
     """Seconds of `1m 3s`, `350ms` or `2d 4h`; a number alone is milliseconds, as in raw files."""
-    if value is None:
-        return None
-    if _NUMBER.fullmatch(value):
+    if value is not None and _NUMBER.fullmatch(value):
         return float(value) / 1000
-    parts = _PARTS.findall(value)
-    if not parts or _PARTS.sub("", value).strip():
-        return None
-    return float(sum(round(float(number) * _UNITS[unit] * 1000) for number, unit in parts)) / 1000
+    return parsed(parse_age, value and value.replace("min", "m"))
 
 
 def bytes_of(value: str | None) -> int | None:
     """Bytes of `1.2 GB`, which Nextflow counts in 1024s; a number alone is bytes, as in raw files."""
-    if value is None:
-        return None
-    if _WHOLE.fullmatch(value):
-        return int(value)
-    if (found := _SIZE.fullmatch(value)) is None:
-        return None
-    scale: int = 1024 ** " KMGTPEZ".index(found[2].upper() or " ")
-    return round(float(found[1]) * scale)
+    return whole(parsed(parse_size, value and value.rstrip("iBb")))
 
 
 def time_of(value: str | None) -> int | None:
@@ -349,8 +330,4 @@ def whole_of(value: str | None) -> int | None:
 
 def signal_of(exit_code: int | None) -> str | None:
     """The signal of an exit code above 128, as shells have it."""
-    names: Callable[[int], signal.Signals] = signal.Signals
-    try:
-        return names(exit_code - 128).name if exit_code is not None and 128 < exit_code < 193 else None
-    except ValueError:
-        return None
+    return signal_name(exit_code - 128) if exit_code is not None and 128 < exit_code < 193 else None

@@ -267,6 +267,7 @@ class RunMaker:
     def describe(self, **about: Any) -> None:
         """Set fields of `run.json`: project, status, start_ns, end_ns, target, provider, host, tags, …
 
+        The project is by default called as the recording is.
         The status is `completed` by default, also where tasks failed: the tool reached its end.
         """
         self._about |= about
@@ -283,7 +284,9 @@ class RunMaker:
             raise UsageError(f"{source} holds no event with a time: there is nothing to adopt")
         start = max(0, start)  # as timestamps are
         end = max(start, end if end is not None else start)
-        about["project"] = redact_text(self.options.project or about.get("project") or kind)
+        about["project"] = redact_text(
+            self.options.project or about.get("project") or source.name.split(".")[0] or kind
+        )
         started = datetime.fromtimestamp(start // 1_000_000_000, UTC)
         info = layout.RunInfo(
             run_id=layout.make_run_id(about["project"], started, self.digest),

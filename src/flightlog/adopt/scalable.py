@@ -16,7 +16,6 @@ from flightlog import events
 from flightlog.adopt import source_files
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.source_files import Record, SourceLines, document
-from flightlog.core.errors import UsageError
 from flightlog.core.units import parse_age, parse_size
 from flightlog.record.values import bounded, clean
 from flightlog.store.layout import ELAPSED
@@ -293,10 +292,7 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _size(value: Any) -> int | None:
     """Bytes, of a text such as `2G`."""
-    try:
-        return parse_size(value) if isinstance(value, str) else source_files.whole(value)
-    except UsageError:
-        return None
+    return source_files.whole(source_files.parsed(parse_size, value) if isinstance(value, str) else value)
 
 
 def _seconds(value: Any) -> float | None:
@@ -305,7 +301,4 @@ def _seconds(value: Any) -> float | None:
         return source_files.number(value)
     if re.fullmatch(r"\d+(:\d{1,2}){1,2}", value):
         return float(reduce(lambda found, part: 60 * found + int(part), value.split(":"), 0))
-    try:
-        return parse_age(value)
-    except UsageError:
-        return None
+    return source_files.parsed(parse_age, value)

@@ -363,6 +363,13 @@ def whole(value: Any) -> int | None:
     return int(found) if found is not None and found.is_integer() and found < 2**63 else None
 
 
+def parsed(parse: Callable[[str], float], value: str | None) -> float | None:
+    """What a text of a size or a duration says; None where it is not understood, or is too large."""
+    with suppress(UsageError):
+        return number(parse(value or ""))
+    return None
+
+
 def text(value: Any) -> str | None:
     """A text that is not empty; None for anything else."""
     return value if isinstance(value, str) and value else None

@@ -33,5 +33,3 @@ class CompatLimits:
     # Lines
     max_line_text: Final = 1 << 20
     """Characters of a text in a line whose values have no JSON form."""
-    run_document_head_bytes: Final = 1 << 16
-    """Bytes at the start of `run.json` in which Scalable's fields are looked for."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast
 from uuid import uuid4
 
 from msgspec import Struct
@@ -71,20 +71,14 @@ class Exporter(Protocol):
         ...
 
 
-@runtime_checkable
-class EndingByOptions(Protocol):
-    """An exporter that writes a folder or a file, as the options say; then this counts, and not `ending`."""
-
-    def ending_for(self, options: ExportOptions) -> str | None:
-        """End of the default file name, empty for a folder."""
-        ...
-
-
 def ending_of(exporter: Exporter, options: ExportOptions) -> str | None:
     """End of the default file name with these options; empty for a folder, None if nothing is written
     here.
+
+    An exporter that writes a folder or a file, as the options say, has a method `ending_for` for it.
     """
-    return exporter.ending_for(options) if isinstance(exporter, EndingByOptions) else exporter.ending
+    by_options: Callable[[ExportOptions], str | None] | None = getattr(exporter, "ending_for", None)
+    return exporter.ending if by_options is None else by_options(options)
 
 
 def refuse(name: str, options: ExportOptions, *, takes: Collection[str] = ()) -> None:

@@ -10,7 +10,6 @@ spans, else the program.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
@@ -18,7 +17,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,11 +26,14 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from flightlog.core.time import moment as moment_ns
+from flightlog.core.time import timestamp_of
 from flightlog.events import ArtifactRecorded
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_folder
 from flightlog.export.limits import ExportLimits
 from flightlog.store import layout
-from flightlog.store.documents import is_leftover, read_document
+from flightlog.store.documents import read_document
+from flightlog.store.integrity import files_in, sum_of
 from flightlog.store.tables.run_tables import open_tables
 
 if TYPE_CHECKING:
@@ -144,9 +146,8 @@ def _readme(run: Run, folder: Path) -> Entity:
 
 
 def _written(folder: Path, name: str, text: str) -> Entity:
-    data = text.encode("utf-8", "backslashreplace")
-    (folder / name).write_bytes(data)
-    return file_entity(Path(name), len(data), hashlib.sha256(data).hexdigest())
+    (folder / name).write_bytes(text.encode("utf-8", "backslashreplace"))
+    return file_entity(folder, Path(name))
 
 
 ENGINE, LANGUAGE, AGENT = "#engine", "#language", "#agent"
@@ -276,7 +277,6 @@ ARTIFACTS = "artifacts"
 INPUT = "input"
 
 
-_CHUNK = 1 << 20
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://(?:\[[0-9A-Fa-f:.]+\])?)(.*)", re.DOTALL)
 """An address: its scheme, with a host that is an IPv6 number, and the rest."""
 
@@ -328,19 +328,15 @@ def copy_run(run: Run, crate: Path) -> list[Entity]:
     are.
     """
     found: list[Entity] = []
-    root = run.path.resolve()
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            source = Path(folder) / name
-            if name.startswith(".") or is_leftover(name) or source.is_symlink() or not source.is_file():
-                continue
-            inside = Path(RUN_FOLDER) / source.relative_to(root)
-            try:
-                digest, size = _copy(source, crate / inside)
-            except FileNotFoundError:  # a tail that was folded meanwhile: its lines are in another file
-                continue
-            found.append(file_entity(inside, size, digest, description=_DESCRIPTIONS.get(name)))
+    for name in sorted(files_in(run.path, but=())):
+        if any(part.startswith(".") for part in Path(name).parts):
+            continue
+        inside = Path(RUN_FOLDER, name)
+        try:
+            _copy(run.path / name, crate / inside)
+        except FileNotFoundError:  # a tail that was folded meanwhile: its lines are in another file
+            continue
+        found.append(file_entity(crate, inside, description=_DESCRIPTIONS.get(inside.name)))
     return found
 
 
@@ -371,17 +367,18 @@ def place_artifacts(run: Run, crate: Path) -> tuple[list[CrateArtifact], list[st
 
 
 def file_entity(
-    inside: Path, size: int, digest: str, *, name: str | None = None, description: str | None = None
+    crate: Path, inside: Path, *, name: str | None = None, description: str | None = None
 ) -> Entity:
-    """A file of the crate."""
+    """A file that is in the crate."""
+    found = sum_of(crate / inside)
     return make_entity(
         _path_id(inside),
         "File",
         name=name or os.fsencode(inside.name).decode(errors="backslashreplace"),
         description=description,
         encodingFormat=_FORMATS.get(inside.suffix),
-        contentSize=str(size),
-        sha256=digest,
+        contentSize=str(found.size_bytes),
+        sha256=found.sha256,
     )
 
 
@@ -415,11 +412,12 @@ def _placed(event: ArtifactRecorded, number: int, run: Path, crate: Path) -> tup
         return described, f"artifacts of over {ExportLimits.max_copied_artifact_bytes // 1_000_000} MB"
     long = len(os.fsencode(source.name)) > ExportLimits.max_artifact_name_bytes
     inside = Path(ARTIFACTS) / f"{number}-{'artifact' if long else source.name}"
-    digest, size = _copy(source, crate / inside)
-    if event.sha256 is not None and digest != event.sha256:
+    _copy(source, crate / inside)
+    copied = file_entity(crate, inside, name=event.name, description=event.kind)
+    if event.sha256 is not None and copied["sha256"] != event.sha256:
         (crate / inside).unlink()
         return described, "artifacts that have changed since"
-    return file_entity(inside, size, digest, name=event.name, description=event.kind), None
+    return copied, None
 
 
 def _path_id(inside: Path) -> str:
@@ -427,17 +425,10 @@ def _path_id(inside: Path) -> str:
     return quote(os.fsencode(inside.as_posix()))
 
 
-def _copy(source: Path, target: Path) -> tuple[str, int]:
-    """Copy a file as it is now; returns checksum and size of the copy."""
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file as it is now, with its times."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    digest, size = hashlib.sha256(), 0
-    with source.open("rb") as read, target.open("wb") as written:
-        while chunk := read.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-            written.write(chunk)
-    shutil.copystat(source, target)
-    return digest.hexdigest(), size
+    shutil.copy2(source, target)
 
 
 USED = (
@@ -659,14 +650,8 @@ def moment(time: datetime | str | None) -> str | None:
 
     Without a zone it is in UTC. None for an unknown or invalid time.
     """
-    if not time:
-        return None
-    try:
-        known = datetime.fromisoformat(time) if isinstance(time, str) else time
-        known = known.replace(tzinfo=UTC) if known.tzinfo is None else known.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-    return known.isoformat(timespec="milliseconds")
+    found = None if time is None else moment_ns(str(time))
+    return None if found is None else f"{timestamp_of(found)[:-4]}+00:00"
 
 
 def plain(entity: Entity) -> Entity:

@@ -15,20 +15,20 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Struct
 
-from flightlog.core.errors import FlightlogError, MissingExtra, UsageError
+from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.core.locks import sole_holder
 from flightlog.core.retry import delays_s
-from flightlog.export.base import Exported, ExportOptions, refuse
+from flightlog.export.base import Exported, ExportOptions, extras_of, refuse
 from flightlog.export.limits import ExportLimits
 from flightlog.export.otlp import model
 from flightlog.export.otlp.batches import Batch, OtlpReader, Sent
@@ -63,14 +63,16 @@ class Otlp:
         refuse(self.name, options, takes=("endpoint", "follow", "again"))
         if output is not None:
             raise FlightlogError("--to otlp sends to a server: leave the output out, or use --to otlp-json")
-        _need_messages()
+        with extras_of(self.name):
+            import opentelemetry.proto  # noqa: F401 - what binary requests are made of
+
+            post = self.post or Post()
         environ = os.environ if self.environ is None else self.environ
         where = servers(environ, options.endpoint)
         address = shown(next(iter(where.values())).url).rsplit("/v1/", 1)[0]
         file = checkpoint_file(run.path, (server.url for server in where.values()))
         with alone(file, address):
             sent = Sent(file, address=address, again=options.again)
-            post = self.post or Post()
             try:
                 delivery = _Delivery(run, where, sent, post, environ, options, self)
                 delivery.follow() if options.follow else delivery.once()
@@ -231,13 +233,6 @@ class _Delivery:
             notes.append(f"nothing new: {sent} (--again sends all)")
         counts = {NAMES[signal]: self._counts[NAMES[signal]] for signal in SIGNALS if signal in self._where}
         return Exported(to="otlp", where=address, counts=counts, notes=tuple(notes))
-
-
-def _need_messages() -> None:
-    try:
-        import opentelemetry.proto  # noqa: F401
-    except ImportError:
-        raise MissingExtra("--to otlp needs OpenTelemetry's messages: pip install flightlog[otel]") from None
 
 
 exporter = Otlp()
@@ -449,11 +444,8 @@ class Post:
     """The network access: a session of `requests`, kept open between requests."""
 
     def __init__(self) -> None:
-        try:
-            import requests
-        except ImportError:
-            raise MissingExtra("sending needs the extra otel: pip install flightlog[otel]") from None
-        self._requests: Any = requests
+        import requests
+
         self._session = requests.Session()
 
     def __call__(
@@ -473,7 +465,7 @@ class Post:
             verify=server.certificate or True,
             cert=cert,
             stream=True,
-            auth=_as_it_is if named else None,  # else a ~/.netrc would replace what was asked for
+            auth=(lambda request: request) if named else None,  # else a ~/.netrc would replace it
         ) as answer:
             said = bytearray()
             for piece in answer.iter_content(1):  # each as it comes: larger ones are waited for without limit
@@ -487,10 +479,6 @@ class Post:
     def close(self) -> None:
         """Let the connections go."""
         self._session.close()
-
-
-def _as_it_is(request: Any) -> Any:
-    return request
 
 
 Posting = Callable[[Endpoint, bytes, Mapping[str, str]], tuple[int, Mapping[str, str], bytes]]
@@ -624,11 +612,8 @@ def _text(answer: bytes) -> str:
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds the server asks to wait, as a number or until a date."""
     value = next((headers[key] for key in headers if key.lower() == "retry-after"), "")
-    try:
+    with suppress(ValueError):
         return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
+    with suppress(TypeError, ValueError):
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return None
+    return None

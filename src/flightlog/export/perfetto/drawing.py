@@ -420,13 +420,29 @@ SAMPLED = {
     ("cgroup", "memory_used_bytes"): ("cgroup memory used", "bytes"),
     ("worker", "cpu_percent"): ("CPU", "%"),
     ("worker", "rss_bytes"): ("memory", "bytes"),
-    ("gpu", "gpu_percent"): ("GPU {}", "%"),
-    ("gpu", "gpu_memory_used_bytes"): ("GPU {} memory used", "bytes"),
-    ("gpu", "gpu_power_w"): ("GPU {} power", "W"),
+    ("gpu", "gpu_percent"): ("GPU", "%"),
+    ("gpu", "gpu_memory_used_bytes"): ("GPU memory used", "bytes"),
+    ("gpu", "gpu_power_w"): ("GPU power", "W"),
 }
 """Sample fields that are drawn, by scope, with the names and units of their curves."""
 ALLOCATED = {"allocator_allocated_bytes": "allocated", "allocator_reserved_bytes": "reserved"}
 """The same for device memory; usage by other processes is not known everywhere, and is left out."""
+_SAMPLED = """
+SELECT replace('{name}', 'GPU', 'GPU ' || coalesce(gpu_mig, gpu_index::VARCHAR, '?')), '{unit}',
+    us("timestamp") AS moment, {field} AS value, host, CASE WHEN scope = 'worker' THEN worker END
+FROM resources
+WHERE event = 'resource_sample' AND scope = '{scope}' AND moment IS NOT NULL AND value IS NOT NULL
+"""
+_ALLOCATED = """
+SELECT 'rank ' || rank || ' device ' || device_id || ' memory {name}', 'bytes',
+    timestamp_ns // 1000, {field} AS value, host, NULL
+FROM devices WHERE timestamp_ns > 0 AND value IS NOT NULL
+"""
+_MEASURED = """
+SELECT 'metric', coalesce(name, '?'), us("timestamp") AS moment, value, NULL, NULL
+FROM metrics WHERE value IS NOT NULL AND moment IS NOT NULL
+"""
+"""The points of curves, as the fields of `CounterValue`; unknown values have none."""
 
 _STEPS = {
     "running": "SELECT unnest([began, coalesce(stopped, $until)]) AS moment, unnest([1, -1]) AS step"
@@ -484,8 +500,13 @@ class TraceMark(NamedTuple):
 def curves(tables: RunTables, first: int, until: int) -> Iterator[CounterValue]:
     """All points of curves: of tasks, machines, device memory and the users' own metrics."""
     yield from task_curves(tables, first, until)
-    for read in (sampled, allocated, measured):
-        yield from read(tables)
+    samples = [
+        _SAMPLED.format(scope=scope, field=field, name=name, unit=unit)
+        for (scope, field), (name, unit) in SAMPLED.items()
+    ]
+    samples += [_ALLOCATED.format(field=field, name=name) for field, name in ALLOCATED.items()]
+    for query in (*samples, _MEASURED):
+        yield from map(CounterValue._make, tables.rows(query))
 
 
 def task_curves(tables: RunTables, first: int, until: int) -> Iterator[CounterValue]:
@@ -500,48 +521,6 @@ def task_curves(tables: RunTables, first: int, until: int) -> Iterator[CounterVa
             query, given = _THINNED.format(curve=curve), {**given, "first": first, "width": width}
         for moment, value in tables.rows(query, given):
             yield CounterValue(name, "tasks", moment, value)
-
-
-def sampled(tables: RunTables) -> Iterator[CounterValue]:
-    """The usage of machines, workers and GPUs, in order of the samples; unknown values have no point."""
-    fields = sorted({field for _, field in SAMPLED})
-    found = tables.rows(
-        f"""
-        SELECT scope, us("timestamp"), host, worker, coalesce(gpu_mig, CAST(gpu_index AS VARCHAR)),
-            {", ".join(fields)}
-        FROM resources WHERE event = 'resource_sample' AND us("timestamp") IS NOT NULL
-        """  # noqa: S608 - constants
-    )
-    for scope, moment, host, worker, gpu, *values in found:
-        for field, value in zip(fields, values, strict=True):
-            named = SAMPLED.get((scope, field))
-            if named is not None and value is not None:
-                name = named[0].format("?" if gpu is None else gpu)
-                yield CounterValue(name, named[1], moment, value, host, worker if scope == "worker" else None)
-
-
-def allocated(tables: RunTables) -> Iterator[CounterValue]:
-    """Device memory allocated and reserved by each rank's allocator."""
-    found = tables.rows(
-        # Constants.
-        "SELECT timestamp_ns // 1000, host, rank, device_id, "  # noqa: S608
-        f"{', '.join(ALLOCATED)} FROM devices"
-        " WHERE timestamp_ns > 0"
-    )
-    for moment, host, rank, device, *values in found:
-        for name, value in zip(ALLOCATED.values(), values, strict=True):
-            if value is not None:
-                yield CounterValue(f"rank {rank} device {device} memory {name}", "bytes", moment, value, host)
-
-
-def measured(tables: RunTables) -> Iterator[CounterValue]:
-    """The users' own metrics; values that are no numbers have no point."""
-    found = tables.rows(
-        """SELECT coalesce(name, '?'), us("timestamp"), value FROM metrics WHERE value IS NOT NULL
-            AND us("timestamp") IS NOT NULL"""
-    )
-    for name, moment, value in found:
-        yield CounterValue("metric", name, moment, value)
 
 
 def marks(tables: RunTables) -> Iterator[TraceMark]:

@@ -248,8 +248,7 @@ class RunsCollector(Collector):
             observer = self._observe()
             choice = choose(self._runs.folder(), observer, recent_s=self._recent_s, max_runs=self._max_runs)
             metrics = self._metrics_of(choice.shown, observer)
-            found = [*families(metrics), *self._about_the_folder(choice)]
-            found += self._about_the_scrape(self._clock() - began)
+            found = [*families(metrics), *self._about_the_folder(choice, began)]
         yield from found
 
     def _metrics_of(self, paths: Sequence[Path], observer: Observer) -> list[RunMetrics]:
@@ -267,24 +266,24 @@ class RunsCollector(Collector):
             del self._watches[path]  # half a look is no beginning for the next
         return list(found.values())
 
-    def _about_the_folder(self, choice: Choice) -> Iterator[Metric]:
+    def _about_the_folder(self, choice: Choice, began: float) -> Iterator[Metric]:
+        """What is known of all runs together, and of this scrape, which began then."""
         runs = GaugeMetricFamily("flightlog_runs", "Runs in the folder, by status.", labels=["status"])
         for status in STATUSES:
             runs.add_metric([status], choice.statuses.get(status, 0))
         yield runs
-        unreadable = "Runs in the folder that cannot be read, and are not shown."
-        yield GaugeMetricFamily("flightlog_runs_unreadable", unreadable, value=len(self._unreadable))
-        hidden = "Runs that run or ended lately, and are not shown because there are too many."
-        yield GaugeMetricFamily("flightlog_runs_hidden", hidden, value=choice.hidden)
+        what = "Runs in the folder that cannot be read, and are not shown."
+        yield GaugeMetricFamily("flightlog_runs_unreadable", what, value=len(self._unreadable))
+        what = "Runs that run or ended lately, and are not shown because there are too many."
+        yield GaugeMetricFamily("flightlog_runs_hidden", what, value=choice.hidden)
         if self._runs.is_remote:
             what = "What is wrong with the address of the runs: with any, figures are of copies from before."
             yield GaugeMetricFamily("flightlog_remote_problems", what, value=len(self._runs.notes))
-
-    def _about_the_scrape(self, took_s: float) -> Iterator[Metric]:
         self._scrapes += 1
         yield CounterMetricFamily("flightlog_scrapes", "Number of scrapes.", value=self._scrapes)
-        took = "Time that reading the runs took."
-        yield GaugeMetricFamily("flightlog_scrape_duration_seconds", took, value=took_s)
+        what = "Time that reading the runs took."
+        took_s = self._clock() - began
+        yield GaugeMetricFamily("flightlog_scrape_duration_seconds", what, value=took_s)
 
 
 class Choice(Struct, frozen=True, kw_only=True):

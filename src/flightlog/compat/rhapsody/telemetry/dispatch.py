@@ -17,14 +17,14 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from flightlog.compat.limits import CompatLimits
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, SessionStarted, duration_of
 from flightlog.core.descriptors import Descriptor
-from flightlog.record.bus import Subscription, is_coroutine_function
+from flightlog.record.bus import Bus, is_coroutine_function
 from flightlog.record.values import clean
 
 if TYPE_CHECKING:
@@ -73,44 +73,51 @@ _TASK_SPAN = (
 
 
 class Subscribers:
-    """The subscribers of one session; thread-safe. Late ones get the session's start all the same."""
+    """The subscribers of one session, on the bus of runs; thread-safe. Each gets every event in order, late
+    ones the session's start all the same.
+
+    Functions are called on a thread of their own, coroutine functions on `loop`. A slow one delays nobody;
+    one that raises misses that event.
+    """
 
     def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
-        self._waiting: list[Callable[[BaseEvent], Any]] = []
-        self._all: list[Subscriber] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._first: BaseEvent | None = None
+        self._bus = Bus()
+        self._first: Any = None
+        self._pending: set[Future[Any]] = set()
 
     def add(self, callback: Callable[[BaseEvent], Any]) -> None:
-        """Deliver events to a function from now on, or from the start."""
+        """Deliver all later events to a function."""
+        deliver: Any = partial(self._call_on_loop, callback) if is_coroutine_function(callback) else callback
         with self._lock:
-            self._waiting.append(callback)
-        if self._loop is not None:
-            self.begin(self._loop)
-
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start delivery; coroutine functions run on this loop."""
-        with self._lock:
-            self._loop = loop
-            begun = [Subscriber(callback, loop) for callback in self._waiting]
+            self._bus.subscribe(deliver, None, sys.maxsize)
             if self._first is not None:
-                for subscriber in begun:
-                    subscriber.offer(self._first)
-            self._all += begun
-            self._waiting.clear()
+                self._bus.subscriptions[-1].offer(self._first)
 
-    def publish(self, event: BaseEvent) -> None:
-        """Queue an event for all subscribers."""
+    def publish(self, event: Any) -> None:
+        """Queue an event for all subscribers; never waits."""
         with self._lock:
             if isinstance(event, SessionStarted):
                 self._first = event
-            for subscriber in self._all:
-                subscriber.offer(event)
+            self._bus.publish(event)
 
     async def finish(self) -> None:
-        """Wait until all have processed their queued events."""
-        await asyncio.gather(*(subscriber.finish() for subscriber in list(self._all)))
+        """Deliver what is queued, and then nothing more."""
+        limit_s = CompatLimits.subscriber_timeout_s
+        await on_own_thread(partial(self._bus.close, limit_s))
+        if pending := [asyncio.wrap_future(one) for one in list(self._pending)]:
+            await asyncio.wait(pending, timeout=limit_s)
+        left = self._bus.counts().get("subscriber_dropped", 0) + len(self._pending)
+        if left:
+            log.warning("a subscriber is too slow: it did not take %d events in %g s", left, limit_s)
+
+    def _call_on_loop(self, callback: Callable[[BaseEvent], Any], event: BaseEvent) -> None:
+        if self.loop is None or self.loop.is_closed():
+            return
+        future = asyncio.run_coroutine_threadsafe(callback(event), self.loop)
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
 
 
 async def on_own_thread(work: Callable[[], object]) -> None:
@@ -217,44 +224,6 @@ class Dispatch:
         del self._lines[: len(lines)]  # others append meanwhile
         if self._file is not None:
             self._file.write(lines)
-
-
-class Subscriber:
-    """Calls one function with every event, in order, on a thread of its own; a coroutine function on the
-    event loop.
-
-    A slow one delays nobody, and gets every event all the same. One that raises misses that event.
-    """
-
-    def __init__(self, callback: Callable[[BaseEvent], Any], loop: asyncio.AbstractEventLoop) -> None:
-        self._callback, self._loop = callback, loop
-        self._pending: set[Future[Any]] = set()
-        deliver: Any = self._call_on_loop if is_coroutine_function(callback) else callback
-        self._subscription = Subscription(deliver, None, sys.maxsize)
-
-    def offer(self, event: BaseEvent) -> None:
-        """Queue an event; never waits."""
-        self._subscription.offer(cast(Any, event))
-
-    async def finish(self) -> None:
-        """Deliver what is queued, and then nothing more."""
-        await on_own_thread(partial(self._subscription.close, CompatLimits.subscriber_timeout_s))
-        if pending := [asyncio.wrap_future(one) for one in list(self._pending)]:
-            await asyncio.wait(pending, timeout=CompatLimits.subscriber_timeout_s)
-        left = self._subscription.dropped + len(self._pending)
-        if left:
-            log.warning(
-                "a subscriber is too slow: it did not take %d events in %g s",
-                left,
-                CompatLimits.subscriber_timeout_s,
-            )
-
-    def _call_on_loop(self, event: BaseEvent) -> None:
-        if self._loop.is_closed():
-            return
-        future = asyncio.run_coroutine_threadsafe(self._callback(event), self._loop)
-        self._pending.add(future)
-        future.add_done_callback(self._pending.discard)
 
 
 class CheckpointFile:

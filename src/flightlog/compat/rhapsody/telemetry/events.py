@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Any, TypeVar, cast
 
 __all__ = [
@@ -189,7 +189,7 @@ def define_event(name: str, **fields: Any) -> type[Any]:
 def make_event(cls: type[E], *, session_id: str, backend: str, **kwargs: Any) -> E:
     """Make an event with a new id, emitted now; `event_time` is now, unless given."""
     now, made = time.time(), cast(Any, cls)
-    common = {"event_id": f"{random.getrandbits(128):032x}", "event_time": now, "emit_time": now}
+    common = {"event_id": token_hex(16), "event_time": now, "emit_time": now}
     return cast(E, made(**{**common, "session_id": session_id, "backend": backend, **kwargs}))
 
 

@@ -106,6 +106,7 @@ class TelemetryManager:
             ) from error
         self._record = RunRecord(self._session_id, self._tasks)
         self._pid, self._start_time = os.getpid(), time.time()
+        self._subscribers.loop = asyncio.get_running_loop()
         begun: list[TelemetryAdapter] = []
         try:
             self._dispatch = dispatch.Dispatch(
@@ -134,7 +135,6 @@ class TelemetryManager:
             raise
         for backend in self._backends.values():
             self._give_place(backend)
-        self._subscribers.begin(asyncio.get_running_loop())
         run = partial(self._dispatch.run, self._otel)
         self._thread = threading.Thread(target=run, name="telemetry", daemon=True)
         self._thread.start()

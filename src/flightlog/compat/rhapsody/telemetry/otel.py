@@ -6,11 +6,11 @@ Needs OpenTelemetry's SDK, so it is imported when telemetry starts.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from secrets import randbits
 from typing import Any
 
 from opentelemetry import context, trace
@@ -275,8 +275,8 @@ def nanoseconds(seconds: float) -> int:
 
 
 def random_id(bits: int) -> int:
-    """An id that is not 0."""
-    return random.getrandbits(bits) or 1
+    """An id that is not 0; not from `random`, whose numbers are the user's."""
+    return randbits(bits) or 1
 
 
 def spans_document(spans: Iterable[Any], resource: Mapping[str, Any]) -> dict[str, Any]:

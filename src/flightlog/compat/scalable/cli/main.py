@@ -21,13 +21,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from flightlog.compat.limits import CompatLimits
+from flightlog.adopt.scalable import adopter as recorder
 from flightlog.compat.scalable.manifest import EnvironmentVariables
 
 PROGRAM = "python -m flightlog.compat.scalable"
 READING = ("advise", "diagnose", "report")
-SCALABLE_FIELD = b'"project_name"'
-"""A field of Scalable's `run.json`; Flightlog's has `project`."""
 
 
 log = logging.getLogger("flightlog")
@@ -52,9 +50,7 @@ def _warn_of_scalable_run(words: Sequence[str]) -> None:
         folder = Path(word) if before == "--runs-dir" else folder
     try:
         named = [folder / word.removeprefix("--run-id=") for word in words if "run-" in word]
-        runs = named or sorted(folder.glob("run-*"))[-1:]
-        most = CompatLimits.run_document_head_bytes
-        found = [run for run in runs if SCALABLE_FIELD in (run / "run.json").read_bytes()[:most]]
+        found = [run for run in named or sorted(folder.glob("run-*"))[-1:] if recorder.recognize(run)]
     except (OSError, ValueError):  # no such folder or run: the command says so
         return
     if found and words[0] in READING:
