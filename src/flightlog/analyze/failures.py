@@ -93,7 +93,7 @@ CREATE OR REPLACE TEMP TABLE failure_records AS
 WITH accounts AS (
     SELECT 0 AS rank, scope, error_type, left(message, 500) AS words, fingerprint, task, task_id,
         coalesce(attempt, 1) AS attempt, worker, exit_code, signal, "timestamp" AS moment
-    FROM failures
+    FROM failures WHERE event = 'failure'
     UNION ALL
     SELECT 1, 'task', error_type, left(error_message, 500), fingerprint, task, task_id, attempt, worker,
         exit_code, NULL, "timestamp"
@@ -176,7 +176,7 @@ ORDER BY root, number DESC, value
 _TEXTS = """
 SELECT cause_of(fingerprint, error_type, message), task_id, coalesce(attempt, 1), message, traceback,
     output_tail
-FROM failures WHERE task_id IS NULL OR task_id IN (SELECT unnest($ids::VARCHAR[]))
+FROM failures WHERE event = 'failure' AND (task_id IS NULL OR task_id IN (SELECT unnest($ids::VARCHAR[])))
 QUALIFY row_number() OVER (PARTITION BY task_id, attempt, cause_of(fingerprint, error_type, message)
     ORDER BY "timestamp") <= 1
 ORDER BY scope = 'worker', "timestamp" LIMIT 10000

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.charts import drawn
 from builders.examples import FEW
-from builders.expected_charts import drawn
 from builders.runs import at, make_run
 from builders.task_events import completed, failed, started
 from hypothesis import given

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from builders.charts import drawn
 from builders.examples import FEW
-from builders.expected_charts import drawn
 from builders.runs import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st

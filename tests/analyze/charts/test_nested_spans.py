@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from builders.charts import timeline
 from builders.examples import FEW
-from builders.expected_charts import timeline
 from builders.runs import at, make_run
 from builders.task_events import completed, span
 from hypothesis import given

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from builders.expected_charts import drawn
+from builders.charts import drawn
 from builders.hostile_run import hostile_run
 from builders.runs import at, make_run
 from builders.task_events import completed, started

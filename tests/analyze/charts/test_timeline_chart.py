@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders.drawn_runs import a_task, a_worker, events_of
-from builders.expected_charts import S, drawn, most_at_once, pieces, timeline, under_way, within
+from builders.charts import drawn, timeline
+from builders.examples import FEW
+from builders.pictures import SECONDS, Piece, Row, drawn_run, pictures, pieces
 from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.charts.layout import in_order, merge_lanes, pack
@@ -35,79 +36,67 @@ def ready(worker: str) -> Event:
     return WorkerReady(timestamp=at(0), worker=worker, host=None, pid=None)
 
 
-runs = st.tuples(st.lists(a_task(), min_size=1, max_size=14), st.lists(a_worker(), max_size=3))
+def at_once(of: list[Piece]) -> int:
+    """How many ran side by side at most."""
+    return max(sum(other.since <= one.since < other.until for other in of) for one in of)
 
 
-@settings(max_examples=5)
-@given(runs)
-def test_one_by_one_every_attempt_of_known_time_is_drawn_once_where_it_ran(run: tuple[Any, Any]) -> None:
+@st.composite
+def side_by_side(draw: st.DrawFn) -> list[Row]:
+    """Pictures of which some rows are of one worker that runs tasks side by side."""
+    rows = draw(pictures(workers=6))
+    several = [Row(f"w{number // 2}", row.signs) for number, row in enumerate(rows[:-1])]
+    return [*several, Row("last", "r".ljust(SECONDS, "."))]
+
+
+@FEW
+@given(side_by_side(), st.booleans())
+def test_one_by_one_every_attempt_is_drawn_once_where_it_ran(rows: list[Row], closed: bool) -> None:
     with TemporaryDirectory() as folder:
-        path = make_run(Path(folder), events_of(*run), project="any")
-        found, want = timeline(path), pieces(path)
+        found, want = timeline(drawn_run(Path(folder), *rows, closed=closed)), pieces(rows)
+    bars = found.bars
     assert found.cells is None
-    bars = found.bars or Bars(lane=[], start_s=[], length_s=[], name=[], state=[], task_id=[], attempt=[])
-    rows = zip(
-        bars.task_id, bars.attempt, bars.lane, bars.start_s, bars.length_s, bars.name, bars.state, strict=True
-    )
-    assert sorted(
-        (task_id, attempt, found.lanes[lane].worker, start_s, length_s, found.names[name], state)
-        for task_id, attempt, lane, start_s, length_s, name, state in rows
-    ) == sorted(
-        (
-            one["task_id"],
-            one["attempt"],
-            one["worker"],
-            one["since"] / S,
-            (one["until"] - one["since"]) / S,
-            one["task"],
-            one["drawn_as"],
-        )
-        for one in want
-    )
+    assert bars is not None
+    columns = (bars.task_id, bars.attempt, bars.lane, bars.start_s, bars.length_s, bars.name, bars.state)
+    drawn_bars = [
+        (task_id, attempt, found.lanes[lane].worker, start_s, start_s + length_s, found.names[name], state)
+        for task_id, attempt, lane, start_s, length_s, name, state in zip(*columns, strict=True)
+    ]
+    assert sorted(drawn_bars) == sorted(one[:7] for one in want)
     by_lane: dict[int, list[tuple[float, float]]] = {}
     for lane, start_s, length_s in zip(bars.lane, bars.start_s, bars.length_s, strict=True):
         by_lane.setdefault(lane, []).append((start_s, start_s + length_s))
     for on_it in by_lane.values():
-        assert all(before[1] <= after[0] + found.length_s / 1000 for before, after in pairwise(on_it))
-    if want:
-        for worker in {one["worker"] for one in want}:
-            rows_of = [lane for lane in found.lanes if lane.worker == worker]
-            assert len(rows_of) == most_at_once([one for one in want if one["worker"] == worker])
+        assert all(before[1] <= after[0] for before, after in pairwise(on_it))
+    for worker in {one.worker for one in want}:
+        lanes = [lane for lane in found.lanes if lane.worker == worker]
+        assert len(lanes) == at_once([one for one in want if one.worker == worker])
 
 
-@settings(max_examples=5)
-@given(runs, st.integers(2, 4))
-def test_by_stretches_no_time_and_no_attempt_is_lost(run: tuple[Any, Any], lanes: int) -> None:
+@FEW
+@given(side_by_side(), st.integers(2, 4))
+def test_by_stretches_no_time_and_no_attempt_is_lost(rows: list[Row], lanes: int) -> None:
     with TemporaryDirectory() as folder:
-        path = make_run(Path(folder), events_of(*run), project="any")
-        found, want = timeline(path, max_drawn_attempts=0, max_rows=lanes), pieces(path)
-    assert found.bars is None
-    assert found.attempts >= len(want)
-    if not want:
-        assert found.cells is None
-        return
-    assert len(found.lanes) <= lanes
+        found = timeline(drawn_run(Path(folder), *rows), max_drawn_attempts=0, max_rows=lanes)
+    want = pieces(rows)
+    assert (found.bars, found.attempts) == (None, len(want))
     cells = found.cells
     assert cells is not None
+    assert len(found.lanes) <= lanes
     drawn_s = sum(
         busy * length_s * found.lanes[lane].merged
         for lane, length_s, busy in zip(cells.lane, cells.length_s, cells.busy, strict=True)
     )
-    assert drawn_s == pytest.approx(sum(one["until"] - one["since"] for one in want) / S, abs=1e-6)
-    workers = {one["worker"] for one in want}
+    assert drawn_s == pytest.approx(sum(one.until - one.since for one in want), abs=1e-6)
     for number, lane in enumerate(found.lanes):
-        if lane.merged > 1:
-            continue
-        of = [one for one in want if one["worker"] == lane.worker]
-        shown = [n for n in range(len(cells.lane)) if cells.lane[n] == number]
+        of = [one for one in want if one.worker == lane.worker]
+        shown = [n for n in range(len(cells.lane)) if cells.lane[n] == number and lane.merged == 1]
         for n in shown:
-            since = round(cells.start_s[n] * S)
-            until = since + round(cells.length_s[n] * S)
-            assert cells.attempts[n] == sum(under_way(one, since, until, found.length_s) for one in of)
-            assert cells.busy[n] == pytest.approx(
-                sum(within(one, since, until) for one in of) / (until - since), abs=1e-6
-            )
-        assert bool(shown) == (lane.worker in workers)
+            since, until = cells.start_s[n], cells.start_s[n] + cells.length_s[n]
+            within = [min(one.until, until) - max(one.since, since) for one in of]
+            assert cells.attempts[n] == sum(ran > 1e-9 for ran in within)
+            assert cells.busy[n] == pytest.approx(sum(ran for ran in within if ran > 0) / (until - since))
+        assert lane.merged > 1 or bool(shown) == bool(of)
 
 
 def test_a_stretch_has_the_name_that_held_it_longest(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The figures of device memory equal a slow path over the events, whatever the sessions look like."""
+"""The figures of device memory, whatever the sessions look like and wherever they stand."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from builders.device_sessions import GIB, T0, S, event, sessions, slow_report
+from builders.device_sessions import ABLE, GIB, T0, S, event, sessions
 from builders.runs import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.devices.report import devices_of_path, devices_of_run, devices_schema, only
-from flightlog.analyze.devices.results import DeviceReport, SessionUse
+from flightlog.analyze.devices.results import DeviceReport, Fragmentation, SessionUse
 from flightlog.analyze.devices.track import Heights, Thinned
 from flightlog.core.errors import UsageError
 from flightlog.core.time import timestamp_of
@@ -28,7 +28,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "devices"
 
 
 def figures(session: SessionUse) -> dict[str, object]:
-    """A session in the form of the slow path."""
+    """What a file and a run say alike of a session."""
     unused, gap, curve = session.fragmentation, session.hidden, session.curve
     peaks = {
         "allocated": session.peak_allocated,
@@ -61,11 +61,151 @@ def recorded(folder: Path, events: list[DeviceMemory], **info: object) -> Device
     return devices_of_run(open_run(make_run(folder, events, **info)))
 
 
+def known(one: DeviceMemory, name: str) -> int | None:
+    """A counter, unless the event says that it does not know it, or its capacity is none."""
+    if one.metadata.get("memory_capabilities", {}).get(f"supports_{name}") is False:
+        return None
+    value: int | None = getattr(one, f"{name}_bytes")
+    return None if name == "device_total" and value == 0 else value
+
+
 @given(sessions())
-def test_every_figure_of_a_run_equals_the_slow_path(tmp_path_factory, events):
+def test_counts_peaks_and_curves_are_those_of_the_events(tmp_path_factory, events):
     report = recorded(tmp_path_factory.mktemp("run"), events)
-    assert by_session(report) == slow_report(events)
     assert report.events == len(events)
+    for session in report.sessions:
+        key = (session.session_id, session.device_id)
+        mine = [one for one in events if (one.session_id, one.device_id) == key]
+        columns = {name: [known(one, name) for one in mine] for name in ABLE}
+        peaks = {name: [value for value in columns[name] if value is not None] for name in ABLE}
+        kinds = [one.event_type for one in mine]
+        assert (session.events, session.warnings, session.criticals) == (
+            len(mine),
+            kinds.count("warning"),
+            kinds.count("critical"),
+        )
+        assert (session.status == "completed", session.end_ns) == ("stop" in kinds, mine[-1].timestamp_ns)
+        assert session.capacity_bytes == max(peaks["device_total"], default=None)
+        assert session.unknown == [name for name in ABLE if not peaks[name]]
+        for name, peak in (
+            ("allocator_reserved", session.peak_reserved),
+            ("device_used", session.peak_device_used),
+        ):
+            assert (peak and peak.bytes) == max(peaks[name], default=None)
+            assert peak is None or peak.at_ns == mine[columns[name].index(peak.bytes)].timestamp_ns
+        assert session.curve.allocated_bytes == columns["allocator_allocated"]
+        assert session.curve.reserved_bytes == columns["allocator_reserved"]
+        assert session.curve.device_used_bytes == columns["device_used"]
+
+
+def test_a_phase_is_repeated_where_it_is_entered_anew(tmp_path):
+    """Not where it goes on in the span that it was left in; its number, not its name, may change."""
+    told = [
+        *(("train", "a", 1), ("evaluate", "b", 4), ("train", "a", 2), ("train", "c", 5), (None, None, 5)),
+        *(
+            ("train", None, 6),
+            ("step 1", None, 9),
+            ("step 2", None, 8),
+            ("sim[3]", None, 8),
+            ("layer3", None, 8),
+        ),
+    ]
+    events = [
+        event(
+            2.0**n,
+            context=phase,
+            allocator_allocated_bytes=held,
+            metadata={} if span is None else {"span_id": span},
+        )
+        for n, (phase, span, held) in enumerate(told)
+    ]
+    [session] = recorded(tmp_path, events).sessions
+    assert {
+        one.phase: (one.repetitions, one.events, one.duration_s, one.peak_allocated_bytes, one.growth_bytes)
+        for one in session.phases
+    } == {
+        "train": (3, 4, 1.0 + 4.0 + 8.0 + 32.0, 6, -2 + 3 + 1),
+        "evaluate": (1, 1, 2.0, 4, 3),
+        None: (1, 1, 16.0, 5, 0),
+        "step #": (1, 2, 64.0 + 128.0, 9, 3 - 1),
+        "sim[#]": (1, 1, 256.0, 8, 0),
+        "layer3": (1, 1, 0.0, 8, 0),
+    }
+
+
+def test_fragmentation_is_what_the_allocator_held_and_did_not_use(tmp_path):
+    held = [(50, 40, 5), (80, 60, 8), (100, 70, 10), (90, 45, 9), (0, 0, 0)]
+    events = [
+        event(
+            n,
+            allocator_reserved_bytes=reserved,
+            allocator_allocated_bytes=allocated,
+            allocator_inactive_bytes=inactive,
+            device_total_bytes=100,
+        )
+        for n, (reserved, allocated, inactive) in enumerate(held)
+    ]
+    [session] = recorded(tmp_path, events).sessions
+    assert session.fragmentation == Fragmentation(
+        at_peak=0.3,
+        inactive_at_peak=0.1,
+        median=0.275,  # of 20, 25, 30 and 50 %
+        most_bytes=45,
+        most_share=0.5,
+        most_at_ns=T0 + 3 * S,
+        tight_events=2,
+        tight_first_ns=T0 + 2 * S,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sources", "used", "found"),
+    [
+        ([None, None, None], [10, 13, 12], ("assumed", 3, 2.0, 3)),
+        ([None, None, None], [10, 10, 9], None),
+        (["allocator"] * 3, [20, 20, 20], None),
+        (["allocator", "driver", None], [20, 13, 30], ("driver", 1, 3.0, 3)),
+    ],
+    ids=["more than the allocator", "no more", "of the allocator", "some of the driver"],
+)
+def test_what_the_driver_counts_beyond_the_allocator_is_hidden(tmp_path, sources, used, found):
+    events = [
+        event(
+            n,
+            allocator_allocated_bytes=5,
+            allocator_reserved_bytes=10,
+            device_used_bytes=in_use,
+            metadata={} if source is None else {"device_used_source": source},
+        )
+        for n, (source, in_use) in enumerate(zip(sources, used, strict=True))
+    ]
+    gap = recorded(tmp_path, events).sessions[0].hidden
+    assert (gap and (gap.basis, gap.events, gap.median_bytes, gap.max_bytes)) == found
+
+
+def test_another_process_of_ours_holds_memory_from_its_first_event_until_it_stopped(tmp_path):
+    """It holds 5 between 1 s and 3 s; from then on nothing, and at 2 s it does not say how much."""
+    driver = {"device_used_source": "driver", "device_uuid": "GPU-1"}
+    silent = {**driver, "memory_capabilities": {"supports_allocator_reserved": False}}
+    ours = [
+        event(n, allocator_reserved_bytes=10, device_used_bytes=20, metadata=driver)
+        for n in (0.5, 1.5, 2.5, 4.5)
+    ]
+    other = [
+        event(
+            n,
+            session_id="s-1",
+            rank=1,
+            pid=8,
+            event_type=kind,
+            allocator_reserved_bytes=5,
+            device_used_bytes=20,
+            metadata=metadata,
+        )
+        for n, kind, metadata in ((1, "sample", driver), (2, "sample", silent), (3, "stop", driver))
+    ]
+    gap = recorded(tmp_path, [*ours, *other]).sessions[0].hidden
+    assert (gap.events, gap.median_bytes, gap.max_bytes) == (3, 10.0, 10)
 
 
 @given(sessions())
@@ -81,7 +221,7 @@ def test_a_file_in_any_order_says_the_same_as_the_run(tmp_path_factory, events):
     mixed = [telemetry_event_to_dict(one) for one in once]
     random.Random(1).shuffle(mixed)
     (folder / "mixed.jsonl").write_text("".join(json.dumps(one) + "\n" for one in mixed))
-    assert by_session(devices_of_path(folder / "mixed.jsonl")) == slow_report(once)
+    assert by_session(devices_of_path(folder / "mixed.jsonl")) == by_session(recorded(folder, once))
 
 
 @given(sessions())
@@ -97,7 +237,7 @@ def test_a_file_from_back_to_front_says_the_same_as_the_run(tmp_path):
     events = [event(n, allocator_allocated_bytes=n * n % 97, context=f"step {n % 5}") for n in range(200)]
     lines = [json.dumps(telemetry_event_to_dict(one)) for one in reversed(events)]
     (tmp_path / "back.jsonl").write_text("\n".join(lines))
-    assert by_session(devices_of_path(tmp_path / "back.jsonl")) == slow_report(events)
+    assert by_session(devices_of_path(tmp_path / "back.jsonl")) == by_session(recorded(tmp_path, events))
 
 
 @given(sessions())
@@ -112,7 +252,7 @@ def test_unknown_counters_of_schema_v4_are_unknown(tmp_path_factory, events):
         records.append(record | {f"{name.removeprefix('supports_')}_bytes": None for name in denied})
         one.metadata["memory_capabilities"] = denied
     (folder / "v4.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
-    assert by_session(devices_of_path(folder / "v4.jsonl")) == slow_report(events)
+    assert by_session(devices_of_path(folder / "v4.jsonl")) == by_session(recorded(folder, events))
 
 
 LEGACY = st.fixed_dictionaries(
@@ -131,10 +271,12 @@ LEGACY = st.fixed_dictionaries(
 
 @given(st.lists(LEGACY, min_size=1, max_size=20, unique_by=lambda one: one["timestamp"]))
 def test_files_of_old_say_what_their_events_say(tmp_path_factory, records):
-    path = tmp_path_factory.mktemp("legacy") / "legacy.json"
+    folder = tmp_path_factory.mktemp("legacy")
+    path = folder / "legacy.json"
     path.write_text(json.dumps([{**one, "metadata_world_size": 2} for one in records]))
-    events = sorted(TelemetryReading(path), key=lambda one: one.timestamp_ns)
-    assert by_session(devices_of_path(path)) == slow_report(events)
+    today = [json.dumps(telemetry_event_to_dict(one)) for one in TelemetryReading(path)]
+    (folder / "today.jsonl").write_text("\n".join(today))
+    assert by_session(devices_of_path(path)) == by_session(devices_of_path(folder / "today.jsonl"))
 
 
 @given(sessions())

@@ -103,6 +103,31 @@ def test_idle_time_behind_ordinary_tasks_is_too_little_to_share_out(tmp_path: Pa
     )
 
 
+def test_idle_time_is_blamed_on_what_ended_last_meanwhile(tmp_path: Path) -> None:
+    """`w2` is idle until a second batch begins, behind `early`, however long `late` goes on."""
+    events = [event for name in ("w1", "w2", "w3") for event in up(name)]
+    for task_id, task, worker, since, until in (
+        *(("t1", "early", "w1", 0, 5), ("t2", "short", "w2", 0, 2), ("t3", "late", "w3", 0, 10)),
+        *(("t4", "next", "w1", 5, 10), ("t5", "next", "w2", 5, 10)),
+    ):
+        events += [submitted(task_id, since, task=task), started(task_id, since, worker, task=task)]
+        events.append(completed(task_id, until, float(until - since), worker, task=task))
+    finding = one(tmp_path, "idle_workers", events)
+    assert (finding.seconds, finding.where) == (3.0, ["early"])
+    assert finding.evidence == {"batches": 1, "unused_workers": 0, "workers": 3}
+
+
+def test_workers_that_never_came_up_are_no_cold_starts(tmp_path: Path) -> None:
+    events: list[Event] = [
+        *(WorkerLaunched(timestamp=at(0), worker=name, host="n1", pid=1) for name in ("w1", "w2")),
+        WorkerReady(timestamp=at(2), worker="w1", host="n1", pid=1),
+        *work("t1", "w1", 2, 10),
+    ]
+    finding = one(tmp_path, "cold_starts", events)
+    assert (finding.seconds, finding.where) == (2.0, ["w1"])
+    assert (finding.evidence["startup_s"], finding.evidence["workers"]) == (2.0, 1)
+
+
 def test_idle_time_with_nothing_running_is_the_programs(tmp_path: Path) -> None:
     events = [
         *work("t1", "w1", 0, 2),
@@ -361,6 +386,17 @@ def test_kills_and_memory_errors_are_memory_pressure(tmp_path: Path) -> None:
     assert finding.evidence == {"oom_kills": 2, "tasks_out_of_memory": 1, "host_peak_share": 0.97}
 
 
+def test_a_memory_limit_that_was_nearly_reached_is_told_with_the_fullest_host(tmp_path: Path) -> None:
+    events = [*work("t1", "w1", 0, 10), *up("w1")]
+    for moment, host, used in ((1, "n1", 98), (2, "n2", 96), (3, "n1", 50)):
+        where: dict[str, Any] = {"timestamp": at(moment), "host": host, "cpu_percent": None}
+        memory: dict[str, Any] = {"memory_used_bytes": used, "memory_total_bytes": 100}
+        events += [ResourceSample(scope=scope, **where, **memory) for scope in ("node", "cgroup")]
+    finding = one(tmp_path, "memory_pressure", events)
+    assert (finding.seconds, finding.where) == (None, ["n1", "n2"])
+    assert finding.evidence == {"limit_peak_share": 0.98, "host_peak_share": 0.98}
+
+
 def test_room_for_a_key_error_called_zoom(tmp_path: Path) -> None:
     events: list[Event] = [failed("t1", 4, 4.0, error_type="KeyError", error_message="'zoom'"), *up("w1")]
     assert "memory_pressure" not in {finding.kind for finding in found(tmp_path, events)}
@@ -455,6 +491,15 @@ def test_needless_misses_cost_what_computing_took(tmp_path: Path) -> None:
     events += [lookup("miss", f"k{n}", reason="expired", computed_s=n / 10) for n in range(5, 10)]
     finding = one(tmp_path, "cache_misses", events)
     assert (finding.seconds, finding.evidence["each_s"]) == (pytest.approx(3.5), pytest.approx(0.7))
+
+
+def test_needless_misses_without_a_known_cost_cost_what_their_tasks_took(tmp_path: Path) -> None:
+    """Not those of a task with several lookups, of which it is not known which took how long."""
+    events = [*work("t1", "w1", 0, 3), *work("t2", "w1", 3, 8), *work("t3", "w1", 8, 10), *up("w1")]
+    events += [lookup("miss", "a", reason="expired", task_id="t1"), lookup("miss", "b", reason="expired")]
+    events += [lookup("miss", key, reason="never seen", task_id="t2") for key in "cd"]
+    finding = one(tmp_path, "cache_misses", events)
+    assert (finding.seconds, finding.evidence["each_s"], finding.where) == (6.0, 3.0, ["solve"])
 
 
 def test_misses_on_what_is_new_are_work_and_no_finding(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from builders.runs import at, make_run
 
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.spans import CalibrationLoop, Iteration
-from flightlog.events import Event, SpanEvent
+from flightlog.events import Event, SpanEvent, SpanOpened
 from flightlog.store.run import Run
 
 
@@ -89,6 +89,31 @@ def test_iterations_without_a_job_or_metrics_are_a_loop_all_the_same(tmp_path: P
     assert (loop.job, loop.iterations, loop.duration_s, loop.other_s) == (None, 3, 5.0, 3.0)
     assert (loop.trials, loop.trials_per_minute, loop.best_loss) == (None, None, None)
     assert [one.iteration for one in loop.listed] == ["1", "2", "3"]
+
+
+def test_what_a_killed_loop_was_in_lasts_up_to_the_last_sign_of_life(tmp_path: Path) -> None:
+    """The second turn hung in `gather`; a phase of the first one has no end on record and ended with it."""
+
+    def opened(name: str, span_id: str, parent: str | None, since: float) -> SpanOpened:
+        ids = {"span_id": span_id, "parent_id": parent, "trace_id": ""}
+        return SpanOpened(timestamp=at(since), name=name, tags={}, elapsed_s=0.5, **ids)
+
+    events: list[Event] = [
+        opened("calibration.job", "job", None, 0),
+        span("algorithm.ask", "a1", "i1", 0, 1.0, metrics={"n_trials": 3, "min_loss": 0.5}),
+        opened("simulation.gather", "g1", "i1", 1),
+        span("calibration.iteration", "i1", "job", 0, 3.0, metrics={"total_trials": 4, "min_loss": 0.75}),
+        opened("calibration.iteration", "i2", "job", 3),
+        opened("simulation.gather", "g2", "i2", 4),
+    ]
+    killed = {"status": "crashed", "end_time": None, "duration_s": None, "heartbeat": at(9)}
+    [loop] = report_on(Run(make_run(tmp_path, events, **killed))).calibration
+    assert (loop.job, loop.open, loop.duration_s, loop.iterations_s) == (None, True, 9.0, 9.0)
+    assert (loop.ask_s, loop.gather_s, loop.other_s, loop.trials, loop.best_loss) == (1.0, 7.0, 1.0, 4, 0.5)
+    assert [(one.open, one.duration_s, one.gather_s) for one in loop.listed] == [
+        (False, 3.0, 2.0),
+        (True, 6.0, 5.0),
+    ]
 
 
 def test_a_run_without_such_spans_has_no_loop(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from flightlog.analyze.report.metrics import MetricStats
+from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.summary import summarize
 from flightlog.analyze.report.tasks import TaskInFlight, TaskRow, TaskSummary
 from flightlog.core.stats import Distribution, distribution
@@ -127,6 +128,20 @@ def test_the_slowest_are_ten_and_in_order() -> None:
     assert summary.slowest[0] == TaskRow(
         task="sim", task_id="t29", args={"n": 29}, duration_s=29.0, worker="w1"
     )
+
+
+def test_a_whole_report_lists_the_three_slowest_of_each_name(tmp_path: Path) -> None:
+    events = [completed(f"{task}{n}", 5, n / 4, task=task, args={"n": n}) for task in "ab" for n in range(5)]
+    events += [failed("a9", 5, 3.0, task="a"), completed("b9", 5, None, task="b")]
+    details = report_on(open_run(make_run(tmp_path, events))).details
+    assert details is not None
+    assert details.slowest == {
+        task: [
+            TaskRow(task=task, task_id=f"{task}{n}", args={"n": n}, duration_s=n / 4, worker="w1")
+            for n in (4, 3, 2)
+        ]
+        for task in "ab"
+    }
 
 
 def test_each_name_has_its_own_figures_use_and_metrics() -> None:
