@@ -14,7 +14,6 @@ from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.caching import advise_caching, find_duplicate_calls
 from flightlog.analyze.advice.parallelism import advise_chunks, advise_threads, advise_workers
 from flightlog.analyze.advice.resources import (
-    Prices,
     Recommendation,
     component_settings,
     evidence,
@@ -27,6 +26,7 @@ from flightlog.analyze.advice.resources import (
 from flightlog.analyze.advice.retries import TRANSIENT, advise_retries, is_transient
 from flightlog.analyze.advice.statistics import Outcome, RunStatistics, gather, is_uneventful, uneventful
 from flightlog.analyze.advice.walltime import advise_walltime
+from flightlog.analyze.cost.cost import CostTally
 from flightlog.analyze.history.attempts import ProjectHistory, read_past, unreadable
 from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.tallies import copied, grouped
@@ -125,8 +125,8 @@ def advise_on(
     """
     by_name = grouped((attempt.name, attempt) for attempt in past.attempts)
     order = [run.run_id for run in reversed(past.runs)]
-    prices = _prices(past.runs)
-    found = [recommend(name, these, order, confidence, prices) for name, these in by_name.items()]
+    rates = _rates(past.runs)
+    found = [recommend(name, these, order, confidence, rates) for name, these in by_name.items()]
     found.sort(key=lambda one: (-(one.worker_s or 0.0), one.task))
     resources = _of_resources(found)
     others = advise_on_work(past.runs, task=task) if shape else None
@@ -179,15 +179,12 @@ def _rank(advice: Advice) -> tuple[int, float]:
     return 0 if killed else 1 if advice.gain_s is not None else 2, -(advice.gain_s or 0.0)
 
 
-def _prices(runs: Sequence[Run]) -> Prices | None:
-    """The last rates of the newest run, where there are any by CPU or by memory."""
+def _rates(runs: Sequence[Run]) -> CostRates | None:
+    """What the newest run is charged by, where that is known."""
     try:
-        rates = [event for run in runs[:1] for event in run.events("cost") if isinstance(event, CostRates)]
+        return CostTally.of(event for run in runs[:1] for event in run.events("cost")).rates
     except OSError:
         return None
-    if not rates or (rates[-1].per_cpu_hour is None and rates[-1].per_gb_hour is None):
-        return None
-    return copied(Prices, rates[-1])
 
 
 def _of_another_project(

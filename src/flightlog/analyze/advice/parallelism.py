@@ -382,7 +382,7 @@ def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:
 
     That holds even if the tasks hold the interpreter's lock all the time.
     """
-    started, worked, tasks, shares = [], [], [], []
+    rows: list[tuple[float, ...]] = []
     for shape in shapes:
         shared, time = shape.side_by_side, shape.time
         if shape.provider != "local" or shared is None or shared.cpu_s is None or time is None:
@@ -391,35 +391,33 @@ def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:
             return None
         if shared.cpu_s > AdviceLimits.max_work_per_startup * time.startup_s / shape.workers:
             return None
-        started.append(time.startup_s)
-        worked.append(shared.cpu_s)
-        tasks.append(time.attempts)
-        shares.append(time.startup_s / time.total_s)
+        part = time.startup_s / time.total_s
+        rows.append((time.startup_s, time.startup_s / shape.workers, part, shared.cpu_s, time.attempts))
+    started, each, share, worked, tasks = (median(column) for column in zip(*rows, strict=True))
     name, changes = _changed_options(shapes[0], {"processes": "false"})
     moved = median(_result_bytes(shape) for shape in shapes)
     large = moved >= AdviceLimits.min_result_bytes
     travel = f", and results of {format_bytes(moved)} need not travel" if large else ""
-    each = median(shape.time.startup_s / shape.workers for shape in shapes if shape.time is not None)
     return Advice(
         kind="threads",
         about=name,
         sentence=(
-            f"Use threads instead of processes: {median(tasks):,.0f} tasks need "
-            f"{format_duration(median(worked))} of CPU time together, and each of {shapes[0].workers} "
-            f"processes took {format_duration(each)} to start, {format_percent(median(shares))} of all "
+            f"Use threads instead of processes: {tasks:,.0f} tasks need "
+            f"{format_duration(worked)} of CPU time together, and each of {shapes[0].workers} "
+            f"processes took {format_duration(each)} to start, {format_percent(share)} of all "
             f"worker time ({len(shapes)} runs); threads start at once{travel}."
         ),
         evidence={
             "runs": len(shapes),
-            "tasks": median(tasks),
-            "cpu_s": median(worked),
-            "startup_s": median(started),
+            "tasks": tasks,
+            "cpu_s": worked,
+            "startup_s": started,
             "startup_each_s": each,
-            "startup_share": median(shares),
+            "startup_share": share,
             "result_bytes": moved,
         },
-        gain=f"{worker_time(median(started))} a run",
-        gain_s=median(started),
+        gain=f"{worker_time(started)} a run",
+        gain_s=started,
         changes=changes,
     )
 
@@ -458,7 +456,7 @@ def advise_chunks(shapes: Sequence[RunStatistics]) -> Outcome:
 def _chunk(name: str, found: Sequence[tuple[RunStatistics, TaskStatistics]]) -> Advice | None:
     if len(found) < AdviceLimits.min_similar_runs:
         return None
-    each, lost, lengths, sizes, counts = [], [], [], [], []
+    rows: list[tuple[float, ...]] = []
     for shape, task in found:
         handover, length = task.handover_s or 0.0, task.total_s / task.completed if task.completed else 0.0
         held = task.attempts * handover
@@ -468,11 +466,8 @@ def _chunk(name: str, found: Sequence[tuple[RunStatistics, TaskStatistics]]) -> 
         fair = task.attempts / (AdviceLimits.min_chunks_per_worker * shape.workers)
         wanted = round_count(handover / (AdviceLimits.max_dispatch_share_of_chunk * length))
         size = min(fair, AdviceLimits.max_chunk_s / length, wanted)
-        each.append(handover)
-        lengths.append(length)
-        sizes.append(size)
-        counts.append(task.attempts)
-        lost.append(held * (1 - 1 / size) if size > 1 else 0.0)
+        rows.append((handover, length, size, task.attempts, held * (1 - 1 / size) if size > 1 else 0.0))
+    each, lengths, sizes, counts, lost = zip(*rows, strict=True)
     size = math.floor(min(sizes))
     if size < 2:
         return None

@@ -26,6 +26,7 @@ from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import listed, plural
 from flightlog.core.units import format_duration, format_percent
+from flightlog.events import CostRates
 
 THREAD = "thread"
 """The scope of CPU time where several tasks shared a process."""
@@ -46,14 +47,6 @@ class Saving(Struct, frozen=True, kw_only=True):
     cost: float | None = None
     """The same in money, where the newest run has rates by CPU or memory."""
     currency: str | None = None
-
-
-class Prices(Struct, frozen=True, kw_only=True):
-    """What asking for more costs by the hour; None where there is no such rate."""
-
-    currency: str
-    per_cpu_hour: float | None = None
-    per_gb_hour: float | None = None
 
 
 class Headroom(Struct, frozen=True, kw_only=True):
@@ -135,12 +128,12 @@ def recommend(
     attempts: Sequence[PastAttempt],
     runs: Sequence[str],
     share: float,
-    prices: Prices | None = None,
+    rates: CostRates | None = None,
 ) -> Recommendation:
     """What to ask for so that this share of later attempts has enough; attempts are of one task, the newest
     first.
 
-    `runs` are the ids of the runs, the oldest first.
+    `runs` are the ids of the runs, the oldest first; `rates` are what CPUs and memory cost, if that is known.
     """
     current = _current(attempts)
     scopes = sorted({one.cpu_scope for one in attempts if one.cpu_scope is not None})
@@ -187,7 +180,7 @@ def recommend(
         needs=needs,
         problems=problems,
         cpu_scopes=scopes,
-        saving=_saving(current, recommended, by_run, prices),
+        saving=_saving(current, recommended, by_run, rates),
         worker_s=median(by_run) if by_run else None,
         headroom=_headroom(recommended.memory_bytes, measured, by_run, is_binary(current.memory_bytes)),
     )
@@ -221,7 +214,7 @@ def _current(attempts: Sequence[PastAttempt]) -> Requested:
 
 
 def _saving(
-    current: Requested, recommended: Requested, by_run: Sequence[float], prices: Prices | None
+    current: Requested, recommended: Requested, by_run: Sequence[float], rates: CostRates | None
 ) -> Saving | None:
     hours = median(by_run) / 3600 if by_run else None
     cpus = _less(current.cpus, recommended.cpus)
@@ -230,21 +223,18 @@ def _saving(
         return None
     cpu_hours = None if cpus is None or hours is None else cpus * hours
     gb_hours = None if memory is None or hours is None else memory / 1e9 * hours
-    cost = None
-    if prices is not None:
-        parts = [
-            rate * amount
-            for rate, amount in ((prices.per_cpu_hour, cpu_hours), (prices.per_gb_hour, gb_hours))
-            if rate is not None and amount is not None
-        ]
-        cost = math.fsum(parts) if parts else None
+    parts = [
+        rate * amount
+        for name, amount in (("per_cpu_hour", cpu_hours), ("per_gb_hour", gb_hours))
+        if (rate := getattr(rates, name, None)) is not None and amount is not None
+    ]
     return Saving(
         cpus=None if cpus is None or current.cpus is None else cpus / current.cpus,
         memory=None if memory is None or current.memory_bytes is None else memory / current.memory_bytes,
         cpu_hours=cpu_hours,
         gb_hours=gb_hours,
-        cost=cost,
-        currency=prices.currency if prices is not None and cost is not None else None,
+        cost=math.fsum(parts) if parts else None,
+        currency=rates.currency if rates is not None and parts else None,
     )
 
 

@@ -522,9 +522,10 @@ SELECT any_value(task) AS name, hash(task, args_digest) AS "set", min(side) AS f
 FROM compared JOIN sides USING (run_id) WHERE args_digest IS NOT NULL GROUP BY "set"
 """
 _IN_BOTH = """
-SELECT name, count(*) FILTER (first < last) AS shared, count(*) FILTER (first = 1) AS appeared,
+SELECT name, count(*) FILTER (first < last) AS both, count(*) FILTER (first = 1) AS appeared,
     count(*) FILTER (last = 0) AS vanished
-FROM argument_sets GROUP BY name HAVING min(first) < max(last) ORDER BY count(*) - shared DESC, name
+FROM argument_sets GROUP BY name HAVING min(first) < max(last) AND appeared + vanished > 0
+ORDER BY appeared + vanished DESC, name
 """
 _ONE_SIDED = """
 SELECT task, side, min(run_id || chr(0) || task_id, $few)
@@ -546,10 +547,10 @@ def compare_arguments(tables: RunTables) -> list[ArgumentSets]:
     Reads the tables `compared`, `sides` and `task_events`. Arguments that nobody recorded are in no set.
     """
     tables.execute(_SETS)
-    differ = [row for row in tables.execute(_IN_BOTH).fetchall() if row[2] or row[3]]
+    differ = tables.records(_IN_BOTH)
     if not differ:
         return []
-    few = {"few": CompareLimits.max_argument_examples, "names": [name for name, *_ in differ]}
+    few = {"few": CompareLimits.max_argument_examples, "names": [row["name"] for row in differ]}
     refs = {(name, side): found for name, side, found in tables.execute(_ONE_SIDED, few).fetchall()}
     wanted = sorted({ref.partition("\0")[2] for found in refs.values() for ref in found})
     args = {ref: msgspec.json.decode(text) if text else None for ref, text in tables.rows(_ARGS, [wanted])}
@@ -559,14 +560,9 @@ def compare_arguments(tables: RunTables) -> list[ArgumentSets]:
 
     return [
         ArgumentSets(
-            name=name,
-            both=both,
-            appeared=appeared,
-            vanished=vanished,
-            appeared_examples=examples(name, 1),
-            vanished_examples=examples(name, 0),
+            **row, appeared_examples=examples(row["name"], 1), vanished_examples=examples(row["name"], 0)
         )
-        for name, both, appeared, vanished in differ
+        for row in differ
     ]
 
 

@@ -437,18 +437,14 @@ def _given(tables: RunTables, workers: Sequence[Mapping[str, Any]]) -> dict[str,
     jobs = tables.records(_JOBS) if JobEvent.stream in tables.streams else []
     found: dict[str, Sizes] = {}
     for one in (*workers, *jobs):
-        said = Sizes(cpus=one["cpus"], memory_bytes=one["memory_bytes"], gpus=one["gpus"])
-        found[one["worker"]] = found.get(one["worker"], Sizes()).else_(said)
+        found[one["worker"]] = found.get(one["worker"], Sizes()).else_(copied(Sizes, one))
     return found
 
 
 def _asked(tables: RunTables) -> dict[str, Sizes]:
     """What each component asked for: rates that are given afterwards know nothing of components."""
     rows = tables.records(_REQUESTS) if ResourceRequest.stream in tables.streams else []
-    return {
-        one["component"]: Sizes(cpus=one["cpus"], memory_bytes=one["memory_bytes"], gpus=one["gpus"])
-        for one in rows
-    }
+    return {one["component"]: copied(Sizes, one) for one in rows}
 
 
 _REQUESTS = """

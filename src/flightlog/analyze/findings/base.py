@@ -281,11 +281,12 @@ WITH idle AS (
     FROM attempt_intervals WHERE state = 'completed' GROUP BY task
 )
 SELECT last.task, last.task_id, last.attempt, any_value(last.args),
-    any_value(last.stopped - last.began) AS lasted,
-    any_value(usual.usual),
-    any_value(usual.known), sum(last.ns) AS ns, count(DISTINCT last.worker), any_value(last.failed)
+    any_value(last.stopped - last.began) / 1e9 AS lasted_s,
+    round_even(any_value(usual.usual), 0) / 1e9 AS usual_s, coalesce(any_value(usual.known), 0) AS known,
+    sum(last.ns) / 1e9 AS idle_s, count(DISTINCT last.worker) AS workers, any_value(last.failed)
 FROM last LEFT JOIN usual USING (task)
-GROUP BY last.task, last.task_id, last.attempt ORDER BY ns DESC, last.task, last.task_id, last.attempt
+GROUP BY last.task, last.task_id, last.attempt
+ORDER BY sum(last.ns) DESC, last.task, last.task_id, last.attempt
 """
 
 
@@ -324,20 +325,4 @@ def behind(tables: RunTables, shares: Shares | None) -> list[Behind]:
     """
     if shares is None or shares.basis != "workers" or not shares.whole.idle_behind_s:
         return []
-    return [
-        Behind(
-            task=task,
-            task_id=task_id,
-            attempt=attempt,
-            args=args,
-            lasted_s=seconds(int(lasted)),
-            usual_s=None if usual is None else seconds(round(usual)),
-            known=int(known or 0),
-            idle_s=seconds(int(ns)),
-            workers=int(workers),
-            failed=failed,
-        )
-        for task, task_id, attempt, args, lasted, usual, known, ns, workers, failed in tables.execute(
-            _BEHIND
-        ).fetchall()
-    ]
+    return [Behind(*row) for row in tables.rows(_BEHIND)]

@@ -36,25 +36,6 @@ SELECT coalesce(sum(until - since), 0), coalesce(sum(cpu), 0), coalesce(sum(wait
     count(DISTINCT worker), count(*)
 FROM ordered
 """
-_IN_THREADS = """
-WITH found AS (
-    SELECT began AS since, stopped AS until, in_ns(thread_cpu_s) AS cpu, in_ns(cpu_wait_s) AS waited,
-        coalesce(in_ns(sleep_s), 0) + coalesce(in_ns(io_wait_s), 0) AS elsewhere,
-        in_ns(lock_wait_s) AS locked
-    FROM attempt_intervals WHERE state = 'completed' AND began < stopped AND cpu_scope = 'thread'
-        AND thread_cpu_s IS NOT NULL AND cpu_wait_s IS NOT NULL
-), ordered AS (
-    SELECT *, max(until) OVER (ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-        AS reached FROM found
-)
-SELECT count(*), coalesce(sum(until - since), 0), coalesce(sum(cpu), 0), coalesce(sum(waited), 0),
-    coalesce(sum(coalesce(locked, greatest(0, until - since - cpu - waited - elsewhere))), 0),
-    coalesce(sum(elsewhere), 0),
-    coalesce(sum(greatest(0, until - greatest(since, coalesce(reached, since)))), 0)
-FROM ordered
-"""
-"""How many tasks ran on threads, their time, that on a CPU, that waiting for one, that waiting for a lock,
-that asleep or waiting for files and the like, and the time in which any of them ran."""
 _CONTENDED = """
 SELECT coalesce(sum(weight) FILTER (interpreter_wait_s >= $least), 0) / sum(weight) AS contended,
     median(interpreter_wait_s)
@@ -327,50 +308,16 @@ def interpreter_wait(tables: RunTables) -> float | None:
     return None if found is None or found[0] < FindingLimits.min_contended_share else float(found[1])
 
 
-def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
-    """Tasks on threads of one process that waited for each other's turn in the interpreter."""
-    count, ran, cpu, queued, locked, elsewhere, wall = facts.tables.execute(_IN_THREADS).fetchall()[0]
-    there = usable_cores(facts)
-    if not facts.summary.resources.samples or (there and there < FindingLimits.min_cores_for_processes):
-        return
-    if count < 2 or not wall:
-        yield from _lock_by_samples(facts)
-        return
-    waited_s, blocked = interpreter_wait(facts.tables), seconds(int(locked))
-    if waited_s is None or not matters(facts, blocked):
-        return
-    cores, at_once = cpu / wall, ran / wall
-    active = (cpu + queued) / wall
-    if not 0.85 <= active <= FindingLimits.max_cores_in_turns or blocked < 0.2 * seconds(int(ran)):
-        return  # they compute outside of the interpreter, or mostly wait for something else
-    # As processes they share the cores, those at a time that are neither asleep nor waiting for a file.
-    wanted = at_once * cpu / (cpu + elsewhere)
-    shared = max(1.0, wanted / there) if there else 1.0
-    lasts = facts.of_attempts(
-        f"least(stopped - began, in_ns(thread_cpu_s) * {shared} + coalesce(in_ns(cpu_wait_s), 0)"
-        " + coalesce(in_ns(sleep_s), 0) + coalesce(in_ns(io_wait_s), 0))",
-        "cpu_scope = 'thread' AND state = 'completed'",
-    )
-    many = f" of {format_count(there)}" if there else ""
-    yield facts.finding(
-        "interpreter_lock",
-        blocked,
-        f"{cost_text(facts, blocked)} went to threads waiting for each other, because Python runs one at a "
-        f"time (the GIL): {at_once:.1f} concurrent tasks used {cores:.1f}{many} cores, and a thread waited "
-        f"{format_duration(waited_s)} for its turn; try processes in place of threads.",
-        {"blocked_s": blocked, "tasks_at_once": at_once, "cores": cores, "interpreter_wait_s": waited_s},
-        saves_s=facts.saved(Changes(lasts=lasts)),
-    )
-
-
 _IN_TURNS = """
 WITH processes AS (
     SELECT DISTINCT worker, host, pid FROM workers WHERE pid IS NOT NULL
 ), found AS (
-    SELECT host, pid, began AS since, stopped AS until
+    SELECT host, pid, began AS since, stopped AS until, cpu_scope = 'thread' AND thread_cpu_s IS NOT NULL
+            AND cpu_wait_s IS NOT NULL AS known,
+        coalesce(in_ns(sleep_s), 0) + coalesce(in_ns(io_wait_s), 0) AS elsewhere
     FROM attempt_intervals JOIN processes USING (worker) WHERE began < stopped
     UNION ALL
-    SELECT sampled.host, sampled.pid, began, stopped FROM span_intervals,
+    SELECT sampled.host, sampled.pid, began, stopped, false, 0 FROM span_intervals,
         (SELECT DISTINCT host, pid FROM samples_of_run WHERE scope = 'worker' AND pid IS NOT NULL) AS sampled
     WHERE began < stopped AND $spans
         AND span_id NOT IN (SELECT parent_id FROM span_intervals WHERE parent_id IS NOT NULL)
@@ -379,71 +326,95 @@ WITH processes AS (
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached,
         max(until) OVER (PARTITION BY host, pid ORDER BY since) AS reaches FROM found
 ), ran AS (
-    SELECT host, pid, sum(until - since) AS ran,
+    SELECT host, pid, sum(until - since) AS ran, sum(elsewhere) AS elsewhere, bool_and(known) AS measured,
         sum(greatest(0, until - greatest(since, coalesce(reached, since)))) AS wall
     FROM ordered GROUP BY host, pid
 ), sampled AS ( -- what a sample tells is of the time up to it
     SELECT *, coalesce(interval_s, 1) AS weight,
         at_ns("timestamp") - in_ns(coalesce(interval_s, 0)) // 2 AS middle FROM samples_of_run
 ), during AS (
-    SELECT sampled.*, ran.ran, ran.wall
+    SELECT sampled.*, epoch("timestamp") AS moment
     FROM sampled ASOF JOIN ordered
         ON sampled.host = ordered.host AND sampled.pid = ordered.pid AND middle >= since
-    JOIN ran ON ran.host = sampled.host AND ran.pid = sampled.pid
     WHERE middle < reaches
+), used AS (
+    SELECT host, pid, coalesce(sum(cpu_cores * weight) / sum(weight) FILTER (cpu_cores IS NOT NULL),
+            (max(cpu_s) - min(cpu_s)) / nullif(max(moment) - min(moment), 0)) AS cores,
+        cores + coalesce((max(cpu_wait_s) - min(cpu_wait_s)) / nullif(max(moment) - min(moment), 0), 0)
+            AS active,
+        sum(interpreter_wait_s * weight) / sum(weight) FILTER (interpreter_wait_s IS NOT NULL) AS waited_s
+    FROM during GROUP BY host, pid
+    HAVING waited_s >= $least AND sum(weight) FILTER (interpreter_wait_s >= $least)
+        >= $part * sum(weight) FILTER (interpreter_wait_s IS NOT NULL)
 )
-SELECT host, any_value(ran), any_value(wall),
-    nullif(epoch(max("timestamp")) - epoch(min("timestamp")), 0) AS elapsed_s,
-    coalesce(sum(cpu_cores * weight) / sum(weight) FILTER (cpu_cores IS NOT NULL),
-        (max(cpu_s) - min(cpu_s)) / elapsed_s) AS cores,
-    coalesce((max(cpu_wait_s) - min(cpu_wait_s)) / elapsed_s, 0) AS queued,
-    sum(interpreter_wait_s * weight) / sum(weight) FILTER (interpreter_wait_s IS NOT NULL) AS waited_s
-FROM during GROUP BY host, pid
-HAVING waited_s >= $least AND sum(weight) FILTER (interpreter_wait_s >= $least)
-    >= $part * sum(weight) FILTER (interpreter_wait_s IS NOT NULL)
+SELECT host, ran / wall AS at_once, elsewhere / wall AS elsewhere, cores, active, wall / 1e9 AS wall_s,
+    waited_s, measured
+FROM used JOIN ran USING (host, pid)
+WHERE (ran - elsewhere) / wall >= $at_once AND active BETWEEN $fewest AND $most ORDER BY ran DESC, host, pid
 """
-"""Processes in which tasks, or spans, ran while a thread waited for the interpreter: their time, the time in
-which any of them ran, and while they did the cores in use, and those that the process waited for."""
+"""Processes in which tasks, or spans, ran while threads waited for the interpreter."""
 
 
-def _lock_by_samples(facts: FindingFacts) -> Iterable[Finding]:
-    """The same where CPU time of tasks is not known: tasks, or spans, side by side in a process that was
-    sampled, and that used about one core while its threads waited for the interpreter.
+class _Turns(NamedTuple):
+    """Threads of one process that take turns in the interpreter; cores and threads on average."""
+
+    host: str
+    at_once: float
+    """Tasks, or spans, that ran at once."""
+    elsewhere: float
+    """Those of them that slept, or waited for files and the like."""
+    cores: float
+    active: float
+    """Cores that the process used or waited for."""
+    wall_s: float
+    """The time in which any of them ran."""
+    waited_s: float
+    """How long a thread waited for the interpreter."""
+    measured: bool
+    """Whether all of them are tasks that tell what they used of a CPU."""
+
+
+def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
+    """Tasks, or spans, side by side in a process that was sampled, and that used about one core while its
+    threads waited for each other's turn in the interpreter.
     """
-    process = facts.summary.resources.process
-    spans = not facts.summary.tasks.submitted and process is not None and process.trees == 1
+    process, there = facts.summary.resources.process, usable_cores(facts)
+    if not facts.summary.resources.samples or (there and there < FindingLimits.min_cores_for_processes):
+        return
+    tasks = bool(facts.summary.tasks.submitted)
     rows = facts.tables.execute(
         _IN_TURNS,
         {
-            "spans": spans,
+            "spans": not tasks and process is not None and process.trees == 1,
             "least": FindingLimits.contended_interpreter_wait_s,
             "part": FindingLimits.min_contended_share,
+            "at_once": FindingLimits.min_at_once_in_turn,
+            "fewest": FindingLimits.min_cores_in_turns,
+            "most": FindingLimits.max_cores_in_turns,
         },
-    ).fetchall()
-    found = [
-        _Turns(host, ran / wall, cores, cores + queued, seconds(int(ran)), seconds(int(wall)), waited_s)
-        for host, ran, wall, _, cores, queued, waited_s in rows
-        if cores is not None
-    ]
-    found = [
-        one
-        for one in found
-        if one.at_once >= FindingLimits.min_at_once_in_turn
-        and FindingLimits.min_cores_in_turns <= one.active <= FindingLimits.max_cores_in_turns
-    ]
-    blocked = sum(one.ran_s * max(0.0, 1 - one.active / one.at_once) for one in found)
+    )
+    found = [_Turns(*row) for row in rows.fetchall()]
+    blocked = sum(max(0.0, one.at_once - one.elsewhere - one.active) * one.wall_s for one in found)
     if not facts.wall_s or not matters(facts, blocked):
         return
-    worst = max(found, key=lambda one: one.ran_s)
+    worst = found[0]
     beside = [one for one in found if one.host == worst.host]  # they share the cores there
     active = sum(one.active for one in beside)
-    wanted = sum(one.at_once for one in beside)
-    possible = min(wanted, usable_cores(facts) or wanted)
+    # As processes they share the cores, those at a time that are neither asleep nor waiting for a file.
+    wanted = sum(one.at_once * one.active / (one.active + one.elsewhere) for one in beside)
+    possible = min(wanted, there or wanted)
+    lasts = facts.of_attempts(
+        f"least(stopped - began, in_ns(thread_cpu_s) * {wanted / possible} + coalesce(in_ns(cpu_wait_s), 0)"
+        " + coalesce(in_ns(sleep_s), 0) + coalesce(in_ns(io_wait_s), 0))",
+        "cpu_scope = 'thread' AND state = 'completed'",
+    )
+    saved_s = worst.wall_s * (1 - active / possible) if possible > active else 0.0
+    what, many = "concurrent tasks" if tasks else "at once", f" of {format_count(there)}" if there else ""
     yield facts.finding(
         "interpreter_lock",
         blocked,
         f"{cost_text(facts, blocked)} went to threads waiting for each other, because Python runs one at a "
-        f"time (the GIL): {worst.at_once:.1f} at once used {worst.cores:.1f} cores, and a thread waited "
+        f"time (the GIL): {worst.at_once:.1f} {what} used {worst.cores:.1f}{many} cores, and a thread waited "
         f"{format_duration(worst.waited_s)} for its turn; try processes in place of threads.",
         {
             "blocked_s": blocked,
@@ -451,25 +422,10 @@ def _lock_by_samples(facts: FindingFacts) -> Iterable[Finding]:
             "cores": worst.cores,
             "interpreter_wait_s": worst.waited_s,
         },
-        limits=min(1.0, worst.wall_s / facts.wall_s),
-        saves_s=worst.wall_s * (1 - active / possible) if possible > active else 0.0,
-        certainty="likely",
+        limits=None if worst.measured else min(1.0, worst.wall_s / facts.wall_s),
+        saves_s=facts.saved(Changes(lasts=lasts)) if worst.measured else saved_s,
+        certainty="measured" if worst.measured else "likely",
     )
-
-
-class _Turns(NamedTuple):
-    """Threads of one process that take turns in the interpreter."""
-
-    host: str
-    at_once: float
-    """Tasks, or spans, that ran at once."""
-    cores: float
-    active: float
-    """Cores that the process used or waited for."""
-    ran_s: float
-    wall_s: float
-    waited_s: float
-    """How long a thread waited for the interpreter."""
 
 
 def throttling(facts: FindingFacts) -> Iterable[Finding]:

@@ -56,14 +56,19 @@ FORMAT = 1
 """Of what is kept, and of how arguments become columns: goes up with either."""
 
 
-class Model(Struct, frozen=True, kw_only=True):
-    """What was learnt from a project's runs, with all that it was made of."""
+class ModelHead(Struct, frozen=True, kw_only=True):
+    """What of a model that was kept has to match before the rest is read."""
 
     format: int
     flightlog: str
     sklearn: str | None
     """Version of scikit-learn; None where there was none, and only the baseline was made."""
     project: str | None
+
+
+class Model(ModelHead, frozen=True, kw_only=True):
+    """What was learnt from a project's runs, with all that it was made of."""
+
     trained_at: str
     runs: list[str]
     """Ids of the runs that it learnt from, the newest first."""
@@ -189,15 +194,6 @@ def _reason(model: QuantityModel, of: OfName) -> str:
     )
 
 
-class _Head(Struct):
-    """What has to match before the rest is read."""
-
-    format: int
-    flightlog: str
-    sklearn: str | None
-    project: str | None
-
-
 def model_file(runs_dir: Path, project: str | None) -> Path:
     """Where the model of a project is, or would be."""
     index = index_file(runs_dir)
@@ -239,7 +235,7 @@ def load_model(
     except OSError as error:
         return f"{file.name} cannot be read: {error.strerror or error}"
     try:
-        head = msgspec.json.decode(data, type=_Head)
+        head = msgspec.json.decode(data, type=ModelHead)
         if (other := _other(head, project, installed)) is not None:
             return other
         model = msgspec.json.decode(data, type=Model)
@@ -261,7 +257,7 @@ def staleness(model: Model, entries: list[RunEntry]) -> str | None:
     return None
 
 
-def _other(head: _Head, project: str | None, installed: Callable[[], str]) -> str | None:
+def _other(head: ModelHead, project: str | None, installed: Callable[[], str]) -> str | None:
     """What of its origin does not match; None where all does."""
     if head.format != FORMAT:
         return f"the one that was kept has format {head.format}, and this is format {FORMAT}"
