@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from secrets import token_hex
+from random import Random
 from typing import Any, TypeVar, cast
 
 __all__ = [
@@ -162,6 +163,15 @@ def duration_of(event: Any) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
+_random = Random()  # of our own: the numbers of the global one are the user's
+os.register_at_fork(after_in_child=_random.seed)
+
+
+def random_id(bits: int) -> int:
+    """An id that is not 0."""
+    return _random.getrandbits(bits) or 1
+
+
 _FIELDS = frozenset(one.name for one in dataclasses.fields(BaseEvent))
 
 
@@ -189,7 +199,7 @@ def define_event(name: str, **fields: Any) -> type[Any]:
 def make_event(cls: type[E], *, session_id: str, backend: str, **kwargs: Any) -> E:
     """Make an event with a new id, emitted now; `event_time` is now, unless given."""
     now, made = time.time(), cast(Any, cls)
-    common = {"event_id": token_hex(16), "event_time": now, "emit_time": now}
+    common = {"event_id": f"{random_id(128):032x}", "event_time": now, "emit_time": now}
     return cast(E, made(**{**common, "session_id": session_id, "backend": backend, **kwargs}))
 
 

@@ -10,7 +10,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from secrets import randbits
 from typing import Any
 
 from opentelemetry import context, trace
@@ -23,7 +22,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from flightlog.compat.limits import CompatLimits
 from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, SessionCounts, TaskRecord
-from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, time_of
+from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, random_id, time_of
 from flightlog.export.otlp.model import OtlpEvent, OtlpSpan, json_form
 from flightlog.export.otlp.model import Resource as OtlpResource
 from flightlog.record.run import LiveRun
@@ -272,11 +271,6 @@ def _what_runs(event: BaseEvent) -> dict[str, Any]:
 def nanoseconds(seconds: float) -> int:
     """Seconds in nanoseconds."""
     return int(seconds * 1e9)
-
-
-def random_id(bits: int) -> int:
-    """An id that is not 0; not from `random`, whose numbers are the user's."""
-    return randbits(bits) or 1
 
 
 def spans_document(spans: Iterable[Any], resource: Mapping[str, Any]) -> dict[str, Any]:
