@@ -19,14 +19,13 @@ from flightlog.core.errors import UsageError
 from flightlog.events.columns import quoted
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file, whole_folder
 from flightlog.store.tables.connection import PlainPaths, plain_scratch, text
+from flightlog.store.tables.parquet import LEFT_OUT
 from flightlog.store.tables.run_tables import RunTables, open_tables, table_names
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
 
-LEFT_OUT = frozenset({"concurrency"})
-"""Tables that are written on request only: others contain the same facts."""
 _TIMES = "TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%S.%fZ'"
 _ORDERS = {
     "attempts": "coalesce(submitted_at, started_at, ended_at), task_id, attempt",
@@ -59,17 +58,14 @@ class TableExporter(Struct, frozen=True, kw_only=True):
         refuse(self.name, options, takes=("tables",))
         wanted = _wanted(run, options)
         counts: dict[str, int] = {}
-        if len(options.tables) == 1:
-            with whole_file(output) as made, _open(run, wanted) as tables:
-                counts = {wanted[0]: _copy(tables, wanted[0], made, self.form)}
-        else:
-            with whole_folder(output) as folder, _open(run, wanted) as tables:
-                for number, table in enumerate(wanted):
-                    _report_progress(options, number, len(wanted))
-                    file = folder / f"{table}.{self.name}"
-                    counts[table] = _copy(tables, table, file, self.form)
-                    if not counts[table] and not options.tables:
-                        file.unlink()
+        alone = len(options.tables) == 1
+        with (whole_file if alone else whole_folder)(output) as made, _open(run, wanted) as tables:
+            for number, table in enumerate(wanted):
+                _report_progress(options, number, len(wanted))
+                file = made if alone else made / f"{table}.{self.name}"
+                counts[table] = _copy(tables, table, file, self.form)
+                if not counts[table] and not options.tables:
+                    file.unlink()
         return _exported(self.name, run, output, counts)
 
 

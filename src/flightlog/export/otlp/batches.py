@@ -166,7 +166,7 @@ class OtlpReader:
             yield from self._batches("traces", ([one] for one in self._tasks.startless()))
         if "traces" in self.signals:
             yield from self._stream(run, "spans", last)
-        until_ns = self._end_of(run) if over else 0
+        until_ns = moment(run.ending().end_time) or self._counters.latest_ns if over else 0
         if over:
             self._tasks.stop_counting(until_ns)
         if "metrics" in self.signals:
@@ -174,7 +174,7 @@ class OtlpReader:
             for stream in ("resources", "metrics"):
                 yield from self._stream(run, stream, last)
         for stream in streams if "logs" in self.signals else ():
-            if is_logged(stream) and stream != "failures":
+            if stream in {"workers", "events"} or stream.startswith("user."):
                 yield from self._stream(run, stream, last)
         if over and "traces" in self.signals:
             yield from self._ending(run, until_ns)
@@ -225,25 +225,22 @@ class OtlpReader:
         stream = mark[0]
         if stream == "tasks":
             if isinstance(event, TaskFailed | TaskRetried) and not (last or self._tasks.knows_cause(event)):
-                self._look_for_failures(run)
+                # Its failure is written before its end, but their stream was read before that of the tasks.
+                failures = self._following.setdefault("failures", Following(run.path, "failures"))
+                for failure in failures.new():
+                    self._failures_late.append(failure)
+                    self._note_failure(failure)
             return self._tasks.take(event, mark)
         if stream == "spans":
             return [(self._spans.take(event), mark)]
         if stream in {"resources", "metrics"}:
             return [(None, mark), *((point, mark) for point in self._gauges.take(event))]
-        if isinstance(event, Failure):
-            self._tasks.failed(event)
+        self._note_failure(event)
         return [(record_of(event, stream, self._ids), mark)]
 
-    def _look_for_failures(self, run: Run) -> None:
-        """A failure is written before the end of its task, but its stream was read before that of the
-        tasks.
-        """
-        following = self._following.setdefault("failures", Following(run.path, "failures"))
-        for event in following.new():
-            self._failures_late.append(event)
-            if isinstance(event, Failure):
-                self._tasks.failed(event)
+    def _note_failure(self, event: AnyEvent) -> None:
+        if isinstance(event, Failure):
+            self._tasks.failed(event)
 
     def _counts(self, last: bool) -> Iterator[Batch]:
         counters = self._counters
@@ -272,9 +269,6 @@ class OtlpReader:
         left = islice(spans(), self._endings, None)
         while some := list(islice(left, ExportLimits.max_batch_items)):
             yield Batch(signal="traces", items=some, endings=len(some))
-
-    def _end_of(self, run: Run) -> int:
-        return moment(run.ending().end_time) or self._counters.latest_ns
 
 
 _LEVELS = {"trace": 1, "debug": 5, "info": 9, "warn": 13, "error": 17, "fatal": 21}
@@ -359,11 +353,6 @@ def _entry(event: Event | UnknownEvent, stream: str) -> _Entry | None:
         return None
     fields = {name: value for name, value in fields.items() if name not in _COMMON}
     return kind, _level(fields), kind, fields, fields.get("span_id")
-
-
-def is_logged(stream: str) -> bool:
-    """Whether events of this stream may be log records."""
-    return stream in {"failures", "workers", "events"} or stream.startswith("user.")
 
 
 def _level(fields: Attributes) -> str:

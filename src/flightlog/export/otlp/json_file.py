@@ -26,9 +26,8 @@ def otlp_json(run: Run) -> Iterator[dict[str, Any]]:
     `resourceMetrics` or `resourceLogs`. A running run is returned as far as recorded, without its root span.
     """
     reading = OtlpReader(run, environ={})
-    for batch in reading.batches(run, last=True):
-        if batch.items:
-            yield json_form(batch.signal, reading.resource, batch.items)
+    batches = (batch for batch in reading.batches(run, last=True) if batch.items)
+    return (json_form(batch.signal, reading.resource, batch.items) for batch in batches)
 
 
 class OtlpJson:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, ContextDecorator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -50,7 +50,18 @@ class TelemetryCollector:
         """
         if not self.enabled:
             return NOOP_SPAN
-        return _SpanContext(self, text_of(tags.pop("name", "") if name is None else name), tags)
+        return self._span(text_of(tags.pop("name", "") if name is None else name), tags)
+
+    @contextmanager
+    def _span(self, name: str, tags: dict[str, Any]) -> Iterator[TelemetrySpan]:
+        made, in_run = self.begin(name, dict(tags))  # each call of a decorated function has tags of its own
+        try:
+            yield made
+        except BaseException as error:
+            self.end(made, in_run, error)
+            raise
+        else:
+            self.end(made, in_run)
 
     def begin(self, name: str, tags: dict[str, Any]) -> tuple[TelemetrySpan, Span | None]:
         """Open a span without `with`; returns it, and the span of the active run, if any."""
@@ -135,29 +146,6 @@ class TelemetryCollector:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["enabled"])  # type: ignore[misc] # a new one, with those spans
         self.spans = state["spans"]
-
-
-class _SpanContext(ContextDecorator):
-    """The context manager of `TelemetryCollector.span`."""
-
-    __slots__ = ("_collector", "_in_run", "_made", "_name", "_tags")
-
-    def __init__(self, collector: TelemetryCollector, name: str, tags: dict[str, Any]) -> None:
-        self._collector, self._name, self._tags = collector, name, tags
-        self._made: TelemetrySpan | None = None
-        self._in_run: Span | None = None
-
-    def _recreate_cm(self) -> _SpanContext:
-        """For decorators: each call is a span of its own."""
-        return _SpanContext(self._collector, self._name, dict(self._tags))
-
-    def __enter__(self) -> TelemetrySpan:
-        self._made, self._in_run = self._collector.begin(self._name, self._tags)
-        return self._made
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if self._made is not None:
-            self._collector.end(self._made, self._in_run, error)
 
 
 class NoopSpan(RunNoopSpan):

@@ -119,6 +119,11 @@ class StandardBackend(BaseBackend):
         self._initialized = False
         self._backend_state = BackendMainStates.INITIALIZED
 
+    @classmethod
+    async def create(cls, *args: Any, **options: Any) -> Self:
+        """Create a backend that is ready for use; takes the arguments of the class."""
+        return await cls(*args, **options)
+
     def __await__(self) -> Generator[Any, None, Self]:
         return self._async_init().__await__()
 

@@ -36,11 +36,6 @@ class ConcurrentExecutionBackend(StandardBackend):
         workers = getattr(executor, "_max_workers", None)
         self._slots = asyncio.Semaphore(workers if isinstance(workers, int) else 1 << 30)
 
-    @classmethod
-    async def create(cls, executor: Executor) -> ConcurrentExecutionBackend:
-        """Create a backend that is ready for use."""
-        return await cls(executor)
-
     async def submit_tasks(self, tasks: list[dict[str, Any]]) -> list[asyncio.Task[None]]:
         """Start tasks; returns the asyncio tasks that run them."""
         for task in tasks:

@@ -16,6 +16,7 @@ from flightlog.core.errors import MissingExtra
 from flightlog.engines.contract import Outcome, Work
 from flightlog.store.liveness import this_host
 
+_COMMAND = ("uid", "executable", "arguments", "capture_stdio", "task_backend_specific_kwargs")
 _COMMAND_OPTIONS = ("cwd", "shell", "env")
 
 
@@ -43,11 +44,6 @@ class DaskExecutionBackend(StandardBackend):
         self._futures: dict[str, Any] = {}
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._topic = f"flightlog-rhapsody-{id(self):x}-{time.time_ns():x}"
-
-    @classmethod
-    async def create(cls, *args: Any, **options: Any) -> DaskExecutionBackend:
-        """Create a backend that is ready for use; takes the arguments of the class."""
-        return await cls(*args, **options)
 
     @staticmethod
     def is_available() -> bool:
@@ -131,9 +127,8 @@ class DaskExecutionBackend(StandardBackend):
         if task.get("executable"):
             for name in _COMMAND_OPTIONS:
                 options.pop(name, None)
-            work = base.pack_call(
-                _run_command_there, (_command_of(task), self._work_dir), {}, place, task["uid"]
-            )
+            command = {name: task.get(name) for name in _COMMAND}
+            work = base.pack_call(_run_command_there, (command, self._work_dir), {}, place, task["uid"])
         else:
             args, kwargs = task.get("args") or (), task.get("kwargs") or {}
             work = base.pack_call(task["function"], args, kwargs, place, task["uid"])
@@ -199,11 +194,6 @@ def _call_on_worker(work: Work, topic: str) -> Outcome:
 
     get_worker().log_event(topic, (work.task_id, time.time(), this_host()))
     return base.run_packed(work, alone=False)
-
-
-def _command_of(task: dict[str, Any]) -> dict[str, Any]:
-    wanted = ("uid", "executable", "arguments", "capture_stdio", "task_backend_specific_kwargs")
-    return {name: task.get(name) for name in wanted}
 
 
 async def _run_command_there(task: dict[str, Any], folder: str) -> dict[str, Any]:

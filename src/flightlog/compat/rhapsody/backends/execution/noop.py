@@ -16,11 +16,6 @@ class NoopExecutionBackend(StandardBackend):
     def __init__(self, name: str = "noop") -> None:
         super().__init__(name)
 
-    @classmethod
-    async def create(cls, name: str = "noop") -> NoopExecutionBackend:
-        """Create a backend that is ready for use."""
-        return await cls(name=name)
-
     async def submit_tasks(self, tasks: list[dict[str, Any]]) -> None:
         """Report tasks as done in the next turn of the event loop."""
         loop = asyncio.get_running_loop()
