@@ -10,13 +10,14 @@ import drawn_values as values
 import msgspec
 import pytest
 
-from flightlog.analyze.charts.results import Cells, ChartSeries, TimelineMark
+from flightlog.analyze.charts.results import Bars, Cells, ChartSeries, TimelineMark
 from flightlog.analyze.report.critical_path import CriticalPath
 from flightlog.analyze.report.spans import SpanTree
 from flightlog.show.figures import lines, rows, style
 from flightlog.show.figures.style import (
     BAD,
     DARK,
+    EDGE,
     GOOD,
     LIGHT,
     OTHER,
@@ -171,7 +172,22 @@ def test_a_bar_says_its_arguments_and_when_it_began_by_the_clock():
 def test_what_did_not_complete_is_faint_inside_and_its_outline_has_all_of_its_colour():
     simulate, *_ = timeline_figure(values.timeline()).data
     assert simulate.marker.color == (PALETTE[0], "rgba(0,114,178,0.25)")
-    assert (simulate.marker.line.color, simulate.marker.line.width) == (PALETTE[0], (0, 1.5))
+    assert (simulate.marker.line.color, simulate.marker.line.width) == ((EDGE, PALETTE[0]), (0.8, 1.5))
+
+
+def test_neighbours_of_one_colour_have_an_edge_between_them_where_they_are_wide_enough():
+    side_by_side = Bars(
+        lane=[0, 0, 0],
+        start_s=[0.0, 10.0, 20.0],
+        length_s=[10.0, 10.0, 0.01],
+        name=[0, 0, 0],
+        state=["completed"] * 3,
+        task_id=["t1", "t2", "t3"],
+        attempt=[1, 1, 1],
+    )
+    simulate, *_ = timeline_figure(values.timeline(bars=side_by_side)).data
+    assert (simulate.marker.color, simulate.marker.line.color) == (PALETTE[0], EDGE)
+    assert list(simulate.marker.line.width) == [0.8, 0.8, 0]  # an edge would hide the last
 
 
 def test_an_axis_of_time_says_when_the_run_began():
@@ -257,10 +273,8 @@ def test_the_worst_dense_timeline_stays_small():
 def test_two_timelines_side_by_side_share_colours_and_length():
     colors = {"simulate": "#0072b2", "collect": "#dd7700"}
     other = timeline_figure(values.timeline(names=["collect", "simulate"]), colors=colors, length_s=7200.0)
-    assert [trace.marker.line.color or trace.marker.color for trace in other.data[:2]] == [
-        "#dd7700",
-        "#0072b2",
-    ]
+    collect, simulate = (trace.marker.color for trace in other.data[:2])
+    assert (collect[0], simulate) == ("#dd7700", "#0072b2")
     assert other.layout.xaxis.range[1] == pytest.approx(2 * 1.005)
     assert other.layout.xaxis.ticksuffix == " h"
 

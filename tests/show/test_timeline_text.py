@@ -30,7 +30,7 @@ def look(timeline: Timeline | None, report: Report) -> TimelineWithSummary:
 def test_names_are_letters_and_marks_are_signs_where_there_is_no_colour(report: Report):
     assert timeline_text(look(values.timeline(), report), width=60).splitlines() == [
         "run-20260520T035200Z-demo-a1b2c3d4 · completed in 10.0s · 3",
-        "spans on 2 workers · 1 failed or retried",
+        "outermost spans on 2 workers · 1 failed or retried",
         "",
         "  w-1 │AAAAAAAAAAAAAAAAAAAAAa    BBBBBBBBBBBBBBBBb",
         "  w-2 │     AAAAAAAAAAAAAAAAAAAAAAAAAA✕",
@@ -153,3 +153,11 @@ def test_where_all_was_busy_nothing_is_said_of_shades(report: Report):
         marks=[],
     )
     assert timeline_text(look(one, report), width=60).splitlines()[-1] == "  A simulate"
+
+
+def test_the_headline_of_a_picture_says_how_many_spans_are_drawn_and_that_of_a_terminal_does_not(
+    report: Report,
+):
+    drawn = look(values.timeline(nested=values.nested()), report)
+    assert "3 outermost spans on 2 workers · 3 spans inside · 1 failed or retried" in headline(drawn)
+    assert "inside" not in headline(drawn, nested=False)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.text import cut
-from flightlog.show.figures.style import DARK, plain_back
+from flightlog.show.figures.style import DARK, EDGE, plain_back
 from flightlog.show.limits import FigureLimits
 from flightlog.show.terminal import fit, width_of, wrap
 
@@ -219,7 +219,8 @@ def _bars(
             annotation_clip=False,
             **lettering.style(),
         )
-    return Patch(facecolor=color_of(edge.get("color") or _each(trace["marker"]["color"], 1, "")[0]))
+    outlines = [color for color in _each(edge.get("color"), 1, "") if color not in ("", EDGE)]
+    return Patch(facecolor=color_of(next(iter(outlines), _each(colors, 1, "")[0])))
 
 
 def _scatter(axes: Any, trace: Any, layout: dict[str, Any]) -> Any:

@@ -419,7 +419,7 @@ def timeline_text(
     less than half of the column's time.
     """
     ink, timeline = Ink(color), look.timeline
-    lines = [ink("title", line) for line in wrap(headline(look), width)]
+    lines = [ink("title", line) for line in wrap(headline(look, nested=False), width)]
     spans = (
         f"Spans{'' if look.summary.tasks.by_name else ' inside of these'} are drawn with --png or --svg only."
     )
@@ -458,9 +458,9 @@ def lane_name(text: str, limit: int = 60) -> str:
     return found if found.strip() else NAMELESS
 
 
-def headline(look: TimelineWithSummary) -> str:
+def headline(look: TimelineWithSummary, *, nested: bool = True) -> str:
     """The outcome in one line: `run-… · completed in 5m 10s · 1,204 attempts on 8 workers, busy 66% of their
-    time`.
+    time`. Says how many spans are drawn inside and outside of these, if they are `nested` there.
     """
     run, time, timeline = look.summary.run, look.time, look.timeline
     word = _TOOK.get(run.status, "after")
@@ -468,12 +468,15 @@ def headline(look: TimelineWithSummary) -> str:
     parts = [brief(run.run_id, 80), f"{brief(run.status, 20)}{took}"]
     if timeline is not None and timeline.attempts:
         on = f" on {plural(timeline.workers, 'worker')}" if timeline.workers else ""
-        what = plural(timeline.attempts, "attempt" if look.summary.tasks.by_name else "span")
+        what = plural(timeline.attempts, "attempt" if look.summary.tasks.by_name else "outermost span")
         busy = ""
         if time is not None and time.basis == "workers" and time.whole.uptime_s > 0:
             share = format_percent(time.whole.busy_s / time.whole.uptime_s)
             busy = f", busy {share} of {'its' if timeline.workers == 1 else 'their'} time"
         parts.append(f"{what}{on}{busy}")
+    if timeline is not None and nested:
+        drawn = ((timeline.nested, "inside"), (timeline.outside, "outside of tasks"))
+        parts += [f"{plural(len(one.lane), 'span')} {where}" for one, where in drawn if one is not None]
     if timeline is not None and timeline.failures:
         parts.append(f"{timeline.failures:,} failed or retried")
     return " · ".join(parts)

@@ -38,6 +38,8 @@ or green.
 """
 OTHER = "#8a8a8a"
 """For all that has no colour of its own."""
+EDGE = "rgba(255,255,255,0.8)"
+"""Between neighbours of one colour."""
 BAD = "#d62728"
 WARN = "#c76a00"
 GOOD = "#00917a"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.show.figures.style import (
     BAD,
+    EDGE,
     OTHER,
     QUIET,
     WARN,
@@ -46,6 +47,8 @@ _SHADES = 5
 """Shades of a colour, from mostly idle to always busy."""
 _FILL = {"running": 0.45, "failed": 0.25, "retried": 0.25, "cancelled": 0.08}
 """Opacity of a bar that did not complete; its outline is opaque."""
+_EDGED_PER_AXIS = 250
+"""A bar longer than the axis divided by this, some four pixels, has an edge."""
 
 
 class MarkStyle(NamedTuple):
@@ -98,12 +101,12 @@ def timeline_figure(
         traces += _cells(timeline, labels, timeline.cells, scale, colors)
     paint = {**colors_of([*colors, *span_names(timeline)]), **colors}
     if timeline.nested is not None:
-        traces += span_traces(timeline.nested, rows, timeline.since, scale, paint)
+        traces += span_traces(timeline.nested, rows, timeline, scale, paint)
     traces += _marks(timeline, labels, scale)
     below: list[str] = []
     if outside is not None:
         below = [name_apart, *_below(name_apart, outside.rows[0] - 1)]
-        traces += span_traces(outside, [["", *below]], timeline.since, scale, paint, where="outside")
+        traces += span_traces(outside, [["", *below]], timeline, scale, paint, where="outside")
     every_row = [row for of_lane in (*rows, below) for row in of_lane]
     rows_all = len(every_row)
     row = max(MIN_ROW_PX, min(ROW_PX, MAX_HEIGHT_PX / rows_all))
@@ -181,7 +184,7 @@ def _bars(
         bars(
             [labels[drawn.lane[n]] for n in places],
             scale.of(drawn.length_s[n] for n in places),
-            shaded(_color(timeline, name, colors), [drawn.state[n] for n in places]),
+            shaded(_color(timeline, name, colors), drawn, places, timeline.length_s),
             [_bar_text(timeline, drawn, n) for n in places],
             base=scale.of(drawn.start_s[n] for n in places),
             name=_legend_name(timeline, name),
@@ -209,13 +212,20 @@ def moment_line(since: str, seconds: float) -> str:
     return f"{clock_text(seconds)} ({day})" if day else clock_text(seconds)
 
 
-def shaded(color: str, states: Sequence[str]) -> dict[str, Any]:
-    """The marker of bars in a colour: full where they completed, else an outline around a faint inside."""
+def shaded(color: str, drawn: Bars | Nested, places: Sequence[int], length_s: float) -> dict[str, Any]:
+    """The marker of bars in a colour, on an axis of this length: full where they completed, else an outline
+    around a faint inside. Those that are wide enough have an edge, which tells neighbours apart.
+    """
+    states = [drawn.state[n] for n in places]
+    edges = [0.8 if drawn.length_s[n] * _EDGED_PER_AXIS > length_s else 0 for n in places]
     if set(states) <= {"completed"}:
-        return {"color": color, "line": {"width": 0}}
+        return {"color": color, "line": {"color": EDGE, "width": edges}}
     return {
         "color": [faded(color, _FILL[state]) if state in _FILL else color for state in states],
-        "line": {"color": color, "width": [1.5 if state in _FILL else 0 for state in states]},
+        "line": {
+            "color": [color if state in _FILL else EDGE for state in states],
+            "width": [1.5 if state in _FILL else edge for state, edge in zip(states, edges, strict=True)],
+        },
     }
 
 
@@ -232,7 +242,7 @@ def span_names(timeline: Timeline) -> list[str]:
 def span_traces(
     nested: Nested,
     rows: Sequence[Sequence[str]],
-    since: str,
+    timeline: Timeline,
     scale: Scale,
     paint: Mapping[str, str],
     *,
@@ -248,8 +258,8 @@ def span_traces(
             bars(
                 [rows[nested.lane[n]][1 + nested.row[n]] for n in places],
                 scale.of(nested.length_s[n] for n in places),
-                shaded(paint_of, [nested.state[n] for n in places]),
-                [_span_text(nested, n, since) for n in places],
+                shaded(paint_of, nested, places, timeline.length_s),
+                [_span_text(nested, n, timeline.since) for n in places],
                 base=scale.of(nested.start_s[n] for n in places),
                 name=f"{label} ({where})",
                 legendgroup=f"{where} {name}",
