@@ -16,6 +16,7 @@ from msgspec import Struct
 from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.analyze.tallies import by_two_keys, copied, grouped, json_object
 from flightlog.core.text import cut_end
+from flightlog.events import DEPENDENCY_FAILED
 from flightlog.events.base import Json
 from flightlog.store.tables.views import ERROR_IN_REASON, PUT_BACK
 
@@ -129,29 +130,29 @@ DELETE FROM failure_records WHERE scope = 'run' AND task_id IS NULL AND EXISTS (
 """
 """An error that ended a task and then, raised again, the run is that task's."""
 
-_CLIMBS = """
+_CLIMBS = f"""
 CREATE OR REPLACE TEMP TABLE climbs AS
 SELECT task_id, any_value(needed(words)) AS above FROM (
-    SELECT task_id, words FROM failure_records WHERE error_type = 'DependencyFailed' {others}
+    SELECT task_id, words FROM failure_records WHERE error_type = '{DEPENDENCY_FAILED}' {{others}}
 ) WHERE needed(words) <> task_id GROUP BY task_id
-"""
+"""  # noqa: S608 - a constant
 
 _CLIMB = """
 UPDATE climbs SET above = higher.above FROM climbs AS higher
 WHERE climbs.above = higher.task_id AND higher.above <> climbs.above AND higher.above <> climbs.task_id
 """
 
-_ROOTS = """
+_ROOTS = f"""
 CREATE OR REPLACE TEMP TABLE rooted AS
 WITH own AS (
     SELECT task_id, arg_max(coalesce(incident, cause), attempt) AS root FROM failure_records
-    WHERE task_id IS NOT NULL AND error_type IS DISTINCT FROM 'DependencyFailed' GROUP BY task_id
+    WHERE task_id IS NOT NULL AND error_type IS DISTINCT FROM '{DEPENDENCY_FAILED}' GROUP BY task_id
 )
 SELECT failure_records.*, coalesce(own.root, incident, cause) AS root, own.root IS NOT NULL AS dependent
 FROM failure_records LEFT JOIN climbs ON climbs.task_id = failure_records.task_id
-    AND failure_records.error_type = 'DependencyFailed'
+    AND failure_records.error_type = '{DEPENDENCY_FAILED}'
 LEFT JOIN own ON own.task_id = climbs.above
-"""
+"""  # noqa: S608 - a constant
 """Only where the failure of what they depend on is in the record; other dependents stay a cause of their
 own."""
 

@@ -32,6 +32,7 @@ from flightlog.events.base import (
 )
 
 __all__ = [
+    "DEPENDENCY_FAILED",
     "ArtifactRecorded",
     "CacheLookup",
     "CostEstimate",
@@ -587,6 +588,10 @@ class TaskCompleted(TaskEnded, kw_only=True, tag="task_completed"):
     """A task ran to its end and returned."""
 
     result_bytes: Annotated[Bytes | None, doc("size of the serialized result")] = None
+
+
+DEPENDENCY_FAILED = "DependencyFailed"
+"""The `error_type` of tasks that failed because one that they depend on did."""
 
 
 @register

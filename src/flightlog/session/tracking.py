@@ -29,6 +29,7 @@ from flightlog.engines.contract import Engine, Outcome, Work, refused
 from flightlog.engines.event_loop import TimerThread
 from flightlog.engines.execute import plain_dumps
 from flightlog.events import (
+    DEPENDENCY_FAILED,
     Failure,
     TaskCancelled,
     TaskCompleted,
@@ -90,8 +91,6 @@ class Task(Struct, kw_only=True, eq=False):
         return {"args": self.work.args, "args_digest": self.args_digest}
 
 
-_DEPENDENCY_FAILED = "DependencyFailed"
-"""What tasks fail of that depend on one that failed."""
 _WORDS = {"lost": "WorkerLost", "timed_out": "TimeoutError"}
 _OF_OUTCOME = [name for name in TaskEnded.__struct_fields__ if name in Outcome.__struct_fields__]
 """What the end of a task says as the outcome of its last attempt does."""
@@ -498,7 +497,7 @@ class Tracker:
             why = f"{type(error).__name__}: {error}"
             text = f"a result that {task.work.task} depends on cannot be pickled: {why}"
             if mine:
-                self._end(task, Outcome(end="failed", error_type=_DEPENDENCY_FAILED, error_message=text))
+                self._end(task, Outcome(end="failed", error_type=DEPENDENCY_FAILED, error_message=text))
             return
         self._dispatch(task)
 
@@ -511,7 +510,7 @@ class Tracker:
             return
         cause = future.exception(0)
         text = f"{name} ({key}), which {task.work.task} depends on, failed: {type(cause).__name__}: {cause}"
-        outcome = Outcome(end="failed", error_type=_DEPENDENCY_FAILED, error_message=text)
+        outcome = Outcome(end="failed", error_type=DEPENDENCY_FAILED, error_message=text)
         error = TaskError(text)
         error.error_type = outcome.error_type
         error.__cause__ = cause
@@ -560,7 +559,7 @@ class Tracker:
                 self.counts.completed += 1
             else:
                 self.counts.failed += 1
-                if outcome.error_type == _DEPENDENCY_FAILED:
+                if outcome.error_type == DEPENDENCY_FAILED:
                     self.dependents_failed += 1
                 elif len(self.failures) < SessionLimits.max_named_failures:
                     self.failures.append(_line(task.work, outcome))

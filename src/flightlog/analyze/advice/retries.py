@@ -12,6 +12,7 @@ from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural, words
 from flightlog.core.units import format_percent
+from flightlog.events import DEPENDENCY_FAILED
 
 TWICE = "it may be run twice"
 """What has to hold for a retry: half of what a failed attempt did may be there already."""
@@ -33,7 +34,7 @@ LASTING = words(
     """
 )
 """Errors of the code or of what it is given: they come again by their nature."""
-_OTHERS = frozenset({"DependencyFailed", "MemoryError", "OUT_OF_MEMORY", "OutOfMemoryError", "TIMEOUT"})
+_OTHERS = frozenset({DEPENDENCY_FAILED, "MemoryError", "OUT_OF_MEMORY", "OutOfMemoryError", "TIMEOUT"})
 """Errors that other advice is about, or that are not the task's own."""
 
 

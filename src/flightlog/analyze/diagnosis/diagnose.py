@@ -29,6 +29,7 @@ from flightlog.analyze.tallies import copied
 from flightlog.core.errors import DamagedRun
 from flightlog.core.settings import expanded
 from flightlog.core.text import plural
+from flightlog.events import DEPENDENCY_FAILED
 from flightlog.events.schema import result_schema
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.completeness import reasons_text
@@ -290,7 +291,7 @@ def sort_causes(causes: Sequence[Cause]) -> list[Cause]:
         key=lambda cause: (
             cause.scope in UNFAILED,
             cause.recovered > 0 and cause.failed == 0,
-            cause.example is not None and cause.example.error_type == "DependencyFailed",
+            cause.example is not None and cause.example.error_type == DEPENDENCY_FAILED,
             -(cause.explains.count + cause.count),
             cause.first or "",
             cause.headline,

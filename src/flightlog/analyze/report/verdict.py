@@ -19,6 +19,7 @@ from flightlog.analyze.limits import FindingLimits, ReportLimits
 from flightlog.analyze.report.critical_path import PathPart
 from flightlog.core.text import first_line, first_sentences, plural
 from flightlog.core.units import format_count, format_duration, format_percent
+from flightlog.events import DEPENDENCY_FAILED
 from flightlog.store.slowdown import SlowerThanBefore
 
 FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks", "hung_tasks", "diverging")
@@ -34,8 +35,6 @@ METRICS = ("not_finite", "diverging")
 LEAKS = ("memory_growth", "device_leak")
 """Memory that grows: sooner or later it ends the run."""
 
-CONSEQUENCE = "DependencyFailed"
-"""What fails tasks that need others which failed."""
 EXPLAINS = {
     "dependency_chain": ("idle_workers",),
     "one_at_a_time": ("idle_workers",),
@@ -129,9 +128,9 @@ def _failed(facts: FindingFacts) -> str | None:
     limit = ReportLimits.max_failure_characters
     if tasks.failed and tasks.submitted:
         rows = facts.tables.execute(_LAST).fetchall()
-        consequences = sum(row[1] for row in rows if row[0] == CONSEQUENCE)
+        consequences = sum(row[1] for row in rows if row[0] == DEPENDENCY_FAILED)
         if 0 < consequences < sum(row[1] for row in rows):
-            rows = [row for row in rows if row[0] != CONSEQUENCE]
+            rows = [row for row in rows if row[0] != DEPENDENCY_FAILED]
         else:
             consequences = 0
         # Of causes that are equally frequent, the one whose failure others depend on.

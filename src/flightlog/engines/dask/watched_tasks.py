@@ -21,6 +21,7 @@ from flightlog.engines.dask.worker_plugin import span_id
 from flightlog.engines.limits import DaskLimits
 from flightlog.engines.processes import ExitReason
 from flightlog.events import (
+    DEPENDENCY_FAILED,
     Event,
     Failure,
     TaskCancelled,
@@ -214,7 +215,7 @@ class Lives:
                 f"{text or 'unknown'}"
             )
             yield from self._ended_by(
-                life, at, "DependencyFailed", bounded(redact_text(why), 2000), Steps(None, None)
+                life, at, DEPENDENCY_FAILED, bounded(redact_text(why), 2000), Steps(None, None)
             )
         elif report is not None:
             spent, stamp, began = self._reported(life, report, steps, at)
