@@ -29,6 +29,7 @@ def test_every_module_of_the_original_has_its_place():
     assert sorted(telemetry.__all__) == [
         "NOOP_SPAN",
         "NoopSpan",
+        "SpanLike",
         "TelemetryCollector",
         "TelemetrySpan",
         "TelemetryStorage",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -211,6 +214,77 @@ def test_nothing_is_uploaded_without_a_backend(tmp_path, store):
     storage.save_job_telemetry("job-1", collected("work"))
     assert storage.load_summary("job-1")["total_spans"] == 1
     assert getattr(store, "asked", []) == []
+
+
+class PublicStore:
+    """A provenance store as newer versions of ModelOps have it."""
+
+    def __init__(self, supported=True):
+        self.supported, self.asked = supported, []
+
+    def supports_remote_uploads(self):
+        return self.supported
+
+    def upload_directory(self, folder, prefix):
+        self.asked.append((folder, prefix))
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_store_with_the_public_interface_gets_the_folder_where_it_supports_uploads(tmp_path, supported):
+    store = PublicStore(supported)
+    TelemetryStorage(tmp_path, prov_store=store).save_job_telemetry("job-1", collected("work"))
+    assert store.asked == [(tmp_path / "telemetry/jobs/job-1", "telemetry/jobs/job-1")] * supported
+
+
+UPLOADING = """
+import sys, time
+from pathlib import Path
+from flightlog.compat.modelops.telemetry import TelemetryCollector, TelemetryStorage
+
+class Store:
+    def supports_remote_uploads(self):
+        return True
+    def upload_directory(self, folder, prefix):
+        time.sleep(0.5)
+        Path(sys.argv[1], "uploaded").write_text(prefix)
+
+TelemetryStorage(sys.argv[1], Store(), upload_wait_s=0.01).save_job_telemetry("job-1", TelemetryCollector())
+"""
+
+
+def test_an_upload_that_is_longer_than_its_job_ends_before_the_program(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", UPLOADING, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert (tmp_path / "uploaded").read_text() == "telemetry/jobs/job-1"
+    assert "The program waits for the upload of telemetry/jobs/job-1" in done.stderr
+
+
+class Other:
+    """A collector of somebody else's: a dataclass per span, and nothing of ours."""
+
+    @dataclass
+    class Span:
+        name: str
+        start_time: float
+        end_time: float | None
+        metrics: dict
+        tags: dict
+
+    def __init__(self):
+        self.spans = [self.Span("a", 1.0, 3.0, {"n": 2.0}, {"error": "E"}), self.Span("b", 2.0, None, {}, {})]
+
+
+def test_the_spans_of_another_collector_are_saved(tmp_path):
+    storage = TelemetryStorage(tmp_path)
+    storage.save_job_telemetry("job-1", Other())
+    summary = storage.load_summary("job-1")
+    assert (summary["total_spans"], summary["open_spans"], summary["total_duration"]) == (2, 1, 2.0)
+    assert (summary["by_name"]["a"]["errors"], summary["by_name"]["a"]["metrics"]["n"]["sum"]) == (1, 2.0)
+    assert [(line["name"], line["duration"]) for line in storage.load_spans("job-1")] == [
+        ("a", 2.0),
+        ("b", None),
+    ]
 
 
 def test_an_upload_that_fails_is_told_and_the_files_stay(tmp_path, caplog):

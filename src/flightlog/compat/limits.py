@@ -25,6 +25,8 @@ class CompatLimits:
     """Ended spans that `read_traces` gives; older ones are in the checkpoint file and in the run."""
 
     # Others
+    upload_exit_wait_s: Final = 60.0
+    """Seconds that the end of a program waits for uploads of ModelOps' files."""
     max_error_message: Final = 200
     """Characters of an error's message in a span's tags."""
     max_path_length: Final = 4096

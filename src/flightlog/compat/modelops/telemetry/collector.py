@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, Protocol
 
 from flightlog.compat.limits import CompatLimits
 from flightlog.core.redaction import redact_text
@@ -18,10 +18,28 @@ from flightlog.record.span import NoopSpan as RunNoopSpan
 from flightlog.record.span import Span, add_metric, span
 from flightlog.record.values import clean, encodable, text_of
 
-__all__ = ["NOOP_SPAN", "NoopSpan", "TelemetryCollector", "TelemetrySpan"]
+__all__ = ["NOOP_SPAN", "NoopSpan", "SpanLike", "TelemetryCollector", "TelemetrySpan"]
 
 SWITCH = "MODELOPS_TELEMETRY_ENABLED"
 OFF_WORDS = frozenset({"0", "false", "off", "no"})
+
+
+class SpanLike(Protocol):
+    """What `TelemetryStorage` saves of a span, whoever made it."""
+
+    name: str
+    start_time: float
+    end_time: float | None
+    metrics: dict[str, Any]
+    tags: dict[str, Any]
+
+
+class HasSpans(Protocol):
+    """A collector, ours or another."""
+
+    @property
+    def spans(self) -> Sequence[SpanLike]:
+        """The spans that ended."""
 
 
 class TelemetryCollector:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
-from flightlog.compat.modelops.telemetry.collector import TelemetryCollector
+from flightlog.compat.limits import CompatLimits
+from flightlog.compat.modelops.telemetry.collector import (
+    HasSpans,
+    SpanLike,
+    TelemetryCollector,
+    TelemetrySpan,
+)
 from flightlog.core.locks import locked
 from flightlog.export.modelops import SPANS, SUMMARY, ModelOpsSummary, job_folder, job_name
 from flightlog.record.values import encodable, text_of
 from flightlog.store.documents import replace_bytes, write_document
 
 logger = logging.getLogger("flightlog.compat.modelops")
+
+_uploads: WeakSet[threading.Thread] = WeakSet()
 
 
 class TelemetryStorage:
@@ -34,18 +47,20 @@ class TelemetryStorage:
         *,
         upload_wait_s: float = 5.0,
     ) -> None:
-        """Save below `storage_dir`; a `prov_store` with an Azure backend also uploads the job's folder.
+        """Save below `storage_dir`; a `prov_store` that supports remote uploads also uploads the job's
+        folder.
 
-        The upload runs on a thread of its own, which is waited for at most `upload_wait_s` seconds.
+        The upload runs on a thread of its own. A job waits for it at most `upload_wait_s` seconds, and the
+        end of the program for `CompatLimits.upload_exit_wait_s`.
         """
         self.storage_dir = Path(storage_dir)
         self.prov_store = prov_store
         self.upload_wait_s = upload_wait_s
 
-    def save_job_telemetry(
-        self, job_id: str, telemetry: TelemetryCollector, job_type: str = "simulation"
-    ) -> None:
+    def save_job_telemetry(self, job_id: str, telemetry: HasSpans, job_type: str = "simulation") -> None:
         """Write both files of a job, replacing earlier ones. Open spans are included, without an end.
+
+        `telemetry` is a `TelemetryCollector`, or anything else with `spans`.
 
         An id that is no valid folder name is percent-encoded: `a/b` becomes `a%2Fb`.
         """
@@ -82,10 +97,12 @@ class TelemetryStorage:
                     logger.warning("%s:%d is left out: %s", file, number, error)
         return spans
 
-    def _write(self, folder: Path, job_id: str, telemetry: TelemetryCollector, job_type: str) -> None:
+    def _write(self, folder: Path, job_id: str, telemetry: HasSpans, job_type: str) -> None:
         summary, lines = ModelOpsSummary(job_type), []
-        for span in telemetry.all_spans():
+        spans = telemetry.all_spans() if isinstance(telemetry, TelemetryCollector) else telemetry.spans
+        for found in spans:
             try:
+                span = found if isinstance(found, TelemetrySpan) else _copied(found)
                 line = span.to_dict()
                 encoded = msgspec.json.encode(line)
                 summary.add(
@@ -101,14 +118,13 @@ class TelemetryStorage:
 
     def _upload_to_azure(self, folder: Path, job_id: str) -> None:
         """Let the provenance store upload the folder, if it can, without delaying the job for long."""
-        store = self.prov_store
-        if not store or not getattr(store, "_azure_backend", None):
+        send, prefix = _upload_of(self.prov_store), f"telemetry/jobs/{job_name(job_id)}"
+        if send is None:
             return
-        prefix = f"telemetry/jobs/{job_name(job_id)}"
 
         def upload() -> None:
             try:
-                store._upload_to_azure(folder, prefix)
+                send(folder, prefix)
             except Exception as error:  # noqa: BLE001 - the files are here, and telemetry fails no job
                 logger.warning(
                     "Failed to upload telemetry to %s: %s; it is in %s", prefix, text_of(error), folder
@@ -117,6 +133,7 @@ class TelemetryStorage:
                 logger.info("Handed telemetry to the provenance store: %s", prefix)
 
         thread = threading.Thread(target=upload, name=f"upload of {prefix}", daemon=True)
+        _uploads.add(thread)
         thread.start()
         thread.join(self.upload_wait_s)
         if thread.is_alive():
@@ -127,3 +144,37 @@ class TelemetryStorage:
                 self.upload_wait_s,
                 folder,
             )
+
+
+def _copied(span: SpanLike) -> TelemetrySpan:
+    """The span of another collector."""
+    return TelemetrySpan(**{one.name: getattr(span, one.name) for one in fields(TelemetrySpan)})
+
+
+def _upload_of(store: Any) -> Callable[[Path, str], object] | None:
+    """How a provenance store uploads a folder under a prefix; None where it does not.
+
+    Older ones of ModelOps have no public interface for it.
+    """
+    send: Callable[[Path, str], object] | None = None
+    try:
+        supported = getattr(store, "supports_remote_uploads", None)
+        if getattr(store, "_azure_backend", None):
+            send = store._upload_to_azure
+        elif supported is not None and supported():
+            send = store.upload_directory
+    except Exception as error:  # noqa: BLE001 - telemetry fails no job
+        logger.warning("Failed to upload telemetry: %s", text_of(error))
+    return send
+
+
+@atexit.register
+def _finish_uploads() -> None:
+    """Wait for uploads that are longer than their jobs, for a bounded time."""
+    left = [thread for thread in _uploads if thread.is_alive()]
+    deadline = time.monotonic() + CompatLimits.upload_exit_wait_s
+    for thread in left:
+        logger.warning("The program waits for the %s", thread.name)
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            logger.warning("The %s was given up; the files are in their folder", thread.name)
