@@ -17,7 +17,7 @@ WITH completed AS (
     SELECT task, coalesce(component, '') AS component, worker, args, began, stopped, stopped - began AS took
     FROM attempt_intervals WHERE state = 'completed' AND worker IS NOT NULL AND began IS NOT NULL
 ), named AS (
-    SELECT task, component, median(took) AS usual, count(*) >= 2 * count(DISTINCT args) AS repeat
+    SELECT task, component, median(took) AS usual, count(*) >= 2 * count(DISTINCT hash(args)) AS repeat
     FROM completed GROUP BY task, component
 ), repeated AS (
     SELECT completed.*, named.usual, count(DISTINCT worker) OVER same AS workers_with_these,
@@ -31,9 +31,9 @@ WITH completed AS (
         CASE WHEN usual_with_these > 0 THEN took / usual_with_these * usual ELSE took END
     FROM repeated WHERE workers_with_these > 1
 ), each AS (
-    SELECT task, component, worker, count(*) AS tasks, median(took) AS usual,
-        quantile_cont(took, 0.25) AS low, quantile_cont(took, 0.75) AS high,
-        sum(took) AS ns, min(began) AS since, max(stopped) AS until
+    SELECT task, component, worker, count(*) AS tasks, quantile_cont(took, [0.25, 0.5, 0.75]) AS quartiles,
+        quartiles[1] AS low, quartiles[2] AS usual, quartiles[3] AS high, sum(took) AS ns,
+        min(began) AS since, max(stopped) AS until
     FROM comparable GROUP BY task, component, worker HAVING count(*) >= {FindingLimits.min_tasks_per_worker}
 ), fast AS ( -- what the faster workers take: no single one, which chance may favour
     SELECT task, component, quantile_disc(usual, 0.25) AS usual, max(high) FILTER (rank <= 0.5) AS high,

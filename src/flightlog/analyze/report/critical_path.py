@@ -5,6 +5,7 @@ All times are whole nanoseconds.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -411,7 +412,11 @@ class Chain:
         """The same of those that the program submitted after another had ended."""
         tables.execute(_STARTUPS)
         tables.execute(_NODES)
+        tables.execute(_TURNS)
+        if tables.scalar("SELECT count(*) FROM turns WHERE began < earlier_stopped"):
+            tables.execute(_SIDE_BY_SIDE)
         tables.execute(_BOUND, {"start": start})
+        tables.execute("DROP TABLE turns")  # as large as all attempts
         tables.execute(_BASES, {"all": replayed})
 
     def steps(self) -> list[ChainStep]:
@@ -456,28 +461,22 @@ class Chain:
         return {n: span_id for n, *_, span_id in self._tables.rows(self._ABOUT, [list(nodes)])}
 
     _ABOUT = """
-        SELECT nodes.n, task_id, nodes.worker_name, attempt_intervals.args, attempt_intervals.span_id
-        FROM (SELECT * FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))) AS nodes
-            JOIN attempt_intervals USING (task_id, attempt)
+        SELECT n, task_id, worker, args, span_id
+        FROM (FROM on_chain WHERE n IN (SELECT unnest($1::BIGINT[]))) JOIN attempt_intervals
+            USING (task_id, attempt)
     """
 
     def links(self) -> Iterator[OnChain]:
-        """The attempts on the chain, the last first. Fetches one number of every attempt, some 40 bytes
-        each.
-        """
-        [(last, previous)] = self._tables.execute(
-            """
-            SELECT (SELECT n FROM bound ORDER BY stopped DESC, n LIMIT 1),
-                list(CASE WHEN how = 'program' OR on_demand THEN base ELSE previous END ORDER BY n)
-            FROM bound LEFT JOIN bases USING (n)
-            """
-        ).fetchall()
+        """The attempts on the chain, the last first. Fetches one number of every attempt."""
+        previous = array("q", [-1]) * self._tables.scalar("SELECT count(*) FROM bound")
+        for n, one in self._tables.rows(_PREVIOUS):
+            previous[n] = one
         numbers = []
-        node: int | None = last
-        while node is not None:
+        node = self._tables.scalar("SELECT n FROM bound ORDER BY stopped DESC, n LIMIT 1")
+        while node >= 0:
             numbers.append(node)
             node = previous[node]
-        del previous
+        self._tables.execute(_ON_CHAIN, [numbers])
         yield from self._tables.rows(
             """
             WITH waits_for_launch AS ( -- since it was submitted, unless another attempt ended in between
@@ -487,22 +486,23 @@ class Chain:
                         ON late.launched >= ended.stopped
                 WHERE coalesce(ended.stopped <= late.submitted, true)
             )
-            SELECT n, name, began, stopped, moment, how,
+            SELECT n, task, bound.began, bound.stopped, moment, how,
                 CASE WHEN relaunched THEN need_stopped ELSE coalesce(since, launched) END,
                 CASE WHEN how = 'program' OR on_demand THEN base_stopped END
-            FROM bound LEFT JOIN bases USING (n) LEFT JOIN waits_for_launch USING (n)
-            WHERE n IN (SELECT unnest($1::BIGINT[])) ORDER BY n DESC
-            """,
-            [numbers],
+            FROM on_chain JOIN bound USING (n) JOIN attempt_intervals USING (task_id, attempt)
+                LEFT JOIN bases USING (n) LEFT JOIN waits_for_launch USING (n)
+            ORDER BY n DESC
+            """
         )
 
 
 _NODES = """
-CREATE OR REPLACE TEMP TABLE nodes AS
-    SELECT row_number() OVER (ORDER BY began, stopped, task_id, attempt) - 1 AS n, task_id, attempt, began,
-        stopped, waits, CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted,
-        worker AS worker_name, task AS name, component
-    FROM attempt_intervals WHERE began IS NOT NULL AND task IS NOT NULL;
+CREATE OR REPLACE TEMP TABLE in_order AS
+    SELECT task_id, attempt, began, stopped, waits,
+        CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, worker AS worker_name
+    FROM attempt_intervals WHERE began IS NOT NULL AND task IS NOT NULL
+    ORDER BY began, stopped, task_id, attempt;
+CREATE OR REPLACE TEMP VIEW nodes AS SELECT rowid AS n, * FROM in_order;
 CREATE OR REPLACE TEMP TABLE needs AS
     WITH wanted AS (
         SELECT nodes.n, nodes.began, unnest(first.depends_on) AS task_id
@@ -522,28 +522,38 @@ CREATE OR REPLACE TEMP TABLE needs AS
     WHERE first.stopped <= again.began AND first.n < again.n;
 """
 
+_TURNS = """
+CREATE OR REPLACE TEMP TABLE turns AS
+SELECT n, attempt, began, stopped, waits, submitted, worker_name,
+    CASE WHEN worker_name IS NOT NULL THEN lag(n) OVER same_worker END AS earlier,
+    CASE WHEN worker_name IS NOT NULL THEN lag(stopped) OVER same_worker END AS earlier_stopped
+FROM nodes WINDOW same_worker AS (PARTITION BY worker_name ORDER BY n)
+"""
+"""The attempts with the one before on their worker, where each worker has one at a time; that is much cheaper
+than to look for it, and tried first."""
+_SIDE_BY_SIDE = """
+CREATE OR REPLACE TEMP TABLE turns AS
+SELECT nodes.n, nodes.attempt, nodes.began, nodes.stopped, nodes.waits, nodes.submitted, nodes.worker_name,
+    earlier.n AS earlier, earlier.stopped AS earlier_stopped -- an instant attempt comes not before itself
+FROM nodes ASOF LEFT JOIN nodes AS earlier ON nodes.worker_name = earlier.worker_name
+    AND nodes.began::HUGEINT * 4294967296 + nodes.n > earlier.stopped::HUGEINT * 4294967296 + earlier.n
+"""
+
 _BOUND = """
 CREATE OR REPLACE TEMP TABLE bound AS
 WITH waited AS (
-    SELECT nodes.n, nodes.attempt, nodes.name, nodes.began, nodes.stopped, need.other AS need,
+    SELECT nodes.n, nodes.began, nodes.stopped, need.other AS need,
         need.stopped AS need_stopped, need.again,
-        CASE WHEN earlier.n < nodes.n AND coalesce(nodes.waits <= earlier.stopped, true) THEN earlier.n
-            END AS before,
-        CASE WHEN before IS NOT NULL THEN earlier.stopped END AS before_stopped,
+        CASE WHEN coalesce(nodes.waits <= earlier_stopped, true) THEN earlier END AS before,
+        CASE WHEN before IS NOT NULL THEN earlier_stopped END AS before_stopped,
         CASE WHEN coalesce(nodes.waits <= startups.ready, true) THEN startups.ready END AS ready,
             startups.launched,
         CASE WHEN nodes.submitted BETWEEN $start AND nodes.began THEN nodes.submitted END AS submitted
-    FROM nodes
+    FROM turns AS nodes
         LEFT JOIN (
             SELECT n, arg_max(other, (stopped, -other)) AS other, max(stopped) AS stopped,
                 arg_max(again, (stopped, -other)) AS again FROM needs GROUP BY n
         ) AS need USING (n)
-        LEFT JOIN (
-            SELECT nodes.n AS later, earlier.n, earlier.stopped -- an instant attempt comes not before itself
-            FROM nodes ASOF JOIN nodes AS earlier ON nodes.worker_name = earlier.worker_name
-                AND nodes.began::HUGEINT * 4294967296 + nodes.n
-                    > earlier.stopped::HUGEINT * 4294967296 + earlier.n
-        ) AS earlier ON earlier.later = nodes.n
         LEFT JOIN (
             SELECT nodes.n, startups.ready, startups.launched
             FROM (SELECT * FROM nodes WHERE worker_name IN (SELECT worker_name FROM startups)) AS nodes
@@ -559,6 +569,14 @@ SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
     how = 'startup' AND NOT on_demand AND coalesce(launched >= need_stopped, false) AS relaunched,
     CASE WHEN how IN ('need', 'retry') OR relaunched THEN need WHEN how = 'before' THEN before END AS previous
 FROM waited
+"""
+_PREVIOUS = """
+SELECT n, CASE WHEN how = 'program' OR on_demand THEN base ELSE previous END AS one
+FROM bound LEFT JOIN bases USING (n) WHERE one IS NOT NULL
+"""
+_ON_CHAIN = """
+CREATE OR REPLACE TEMP TABLE on_chain AS
+SELECT n, task_id, attempt FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))
 """
 _BASES = """
 CREATE OR REPLACE TEMP TABLE bases AS

@@ -20,7 +20,7 @@ from flightlog.store.read.files import Stamp, find_parts, size_at, stamp_at, wri
 from flightlog.store.run import Run
 from flightlog.store.tables.connection import path_text
 from flightlog.store.tables.parquet import move_folder_aside
-from flightlog.store.tables.snapshots import FileOrigin, is_unchanged, origin_of
+from flightlog.store.tables.snapshots import FileOrigin, is_mapped, is_unchanged, origin_of
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def find_kept(run: Run, schema: Mapping[str, object]) -> Kept | None:
     if kept.made_from.keys() != files.keys():
         return None
     unchanged = all(
-        is_unchanged(file, kept.made_from[name], by_time=not _is_mapped(file)) for name, file in files.items()
+        is_unchanged(file, kept.made_from[name], by_time=not is_mapped(file)) for name, file in files.items()
     )
     return kept if unchanged else None
 
@@ -161,11 +161,6 @@ def _is_as_opened(run: Run) -> bool:
     """Whether the documents of a run say what they said when it was opened."""
     now = Run(run.path, observer=run.observer)
     return (now.info, now.writers(), now.problems) == (run.info, run.writers(), run.problems)
-
-
-def _is_mapped(file: Path) -> bool:
-    """Whether a file is written through memory."""
-    return file.name == layout.PAGE or ".tail-" in file.name
 
 
 def _name(run: Run, file: Path) -> str:

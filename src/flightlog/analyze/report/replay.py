@@ -184,9 +184,11 @@ class Replay:
 
 _COLUMNS = """
 SELECT list(bound.began ORDER BY n), list(bound.stopped ORDER BY n), list(moment ORDER BY n),
-    list(bound.name ORDER BY n), list(before ORDER BY n), list(ready ORDER BY n), list(launched ORDER BY n),
+    list(task ORDER BY n), list(before ORDER BY n), list(ready ORDER BY n), list(launched ORDER BY n),
     list(bound.submitted ORDER BY n), list(base ORDER BY n), list(base_stopped ORDER BY n),
     list(worker_name ORDER BY n), list(CASE WHEN worker_name IS NOT NULL THEN coalesce(component, '') END
-        ORDER BY n), list(bound.attempt > 1 ORDER BY n)
-FROM bound JOIN (SELECT n, worker_name, component FROM nodes) AS nodes USING (n) LEFT JOIN bases USING (n)
+        ORDER BY n), list(attempt > 1 ORDER BY n)
+FROM bound LEFT JOIN bases USING (n) JOIN (
+    SELECT n, attempt, task, worker_name, component FROM nodes JOIN attempt_intervals USING (task_id, attempt)
+) AS nodes USING (n)
 """

@@ -109,6 +109,7 @@ def measure(tables: RunTables, window: tuple[int | None, int | None]) -> Measure
     measured = sweep(tables, wall=basis == "wall")
     lives = {name: WorkerLife(up=up, total=lived, **measured.get(name, {})) for name, up, lived in workers}
     known = bool(tables.scalar("SELECT count(*) FROM timeline_items WHERE layer = 0"))
+    tables.execute("DROP TABLE timeline_items")  # as large as all attempts
     lost = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL")
     return Measured(basis, lives, known, lost if basis == "workers" else 0)
 
@@ -321,9 +322,14 @@ _GAPS = """
 CREATE OR REPLACE TEMP TABLE gaps AS
 SELECT uptimes.lane, uptimes.component, uptimes.ready OR reached IS NOT NULL AS ready, layer BETWEEN 1
     AND 4 AS attempt,
-    coalesce(reached, uptimes.since) AS since, greatest(coalesce(reached, uptimes.since), began) AS until,
-    {lengths}
+    coalesce(reached, uptimes.since) AS since, greatest(coalesce(reached, uptimes.since), began) AS until
 FROM swept JOIN uptimes USING (lane)
+"""
+_HELD = """
+CREATE OR REPLACE TEMP TABLE held AS
+SELECT lane, sum(n_0) AS transfer, sum(n_1 - n_0) AS run, sum(n_2 - n_1) AS unfinished,
+    sum(n_3 - n_2) AS retried, sum(n_4 - n_2) AS failed, sum(n_busy) AS busy, sum(attempt) AS attempts
+FROM (SELECT lane, CAST(layer BETWEEN 1 AND 4 AS INTEGER) AS attempt, {lengths} FROM swept) GROUP BY lane
 """
 
 
@@ -403,16 +409,14 @@ _ONE_BY_ONE = (
 _IN_ORDER = "ASOF LEFT JOIN marks ON gaps.component = marks.component AND gaps.until >= marks.moment"
 
 _BY_WORKER = """
-WITH busy AS (
-    SELECT lane, sum(n_0) AS transfer, sum(n_1 - n_0) AS run, sum(n_2 - n_1) AS unfinished,
-        sum(n_3 - n_2) AS retried, sum(n_4 - n_2) AS failed, sum(n_busy) AS busy,
-        sum(CASE WHEN ready THEN 0 ELSE until - since END) AS unready, count(*) FILTER (attempt) AS attempts
-    FROM gaps GROUP BY lane
+WITH startups AS (
+    SELECT lane, sum(CASE WHEN ready THEN 0 ELSE until - since END) AS unready FROM gaps GROUP BY lane
 ), free AS (
     SELECT lane, sum(queued) AS scheduler, sum(astir - queued) AS behind FROM measured GROUP BY lane
 )
 SELECT uptimes.worker, {parts}
-FROM uptimes JOIN busy USING (lane) LEFT JOIN free USING (lane) GROUP BY uptimes.worker
+FROM uptimes JOIN held USING (lane) JOIN startups USING (lane) LEFT JOIN free USING (lane)
+GROUP BY uptimes.worker
 """
 
 
@@ -432,7 +436,8 @@ def sweep(tables: RunTables, *, wall: bool) -> dict[str, dict[str, int]]:
     if overlap:
         way = _SIDE_BY_SIDE if of_several_kinds else _OF_ONE_KIND
         tables.execute(way)
-    tables.execute(_GAPS.format(lengths=_lengths(way)))
+    tables.execute(_GAPS)
+    tables.execute(_HELD.format(lengths=_lengths(way)))
     tables.execute("DROP TABLE swept")  # as large as all attempts: what comes next needs the room
     tables.execute(_MARKS)
     marks = tables.scalar("SELECT count(*) FROM marks")

@@ -59,29 +59,36 @@ class WorkerSummary(Struct, frozen=True, kw_only=True):
 _BUSY = """
 CREATE OR REPLACE TEMP TABLE busy AS
 WITH held AS (
-    SELECT worker, greatest(attempt_intervals.began, worker_lives.since) AS since,
+    SELECT lane, greatest(attempt_intervals.began, worker_lives.since) AS since,
         least(attempt_intervals.stopped, worker_lives.until) AS until
     FROM attempt_intervals JOIN worker_lives USING (worker)
     WHERE attempt_intervals.began IS NOT NULL AND attempt_intervals.stopped IS NOT NULL
-), fresh AS (
-    SELECT worker, until, greatest(since, coalesce(max(until) OVER (
-        PARTITION BY worker ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ), since)) AS since
-    FROM held WHERE since < until
 )
-SELECT worker, since, until FROM fresh WHERE since < until
+SELECT lane, since, until, {reached} OVER (
+    PARTITION BY lane ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+) AS reached
+FROM held WHERE since < until
 """
-"""What the attempts on each worker cover while it is up, in pieces that do not overlap."""
+"""When the attempts on each worker ran while it was up, and when earlier ones had all ended."""
+_PIECES = (
+    "SELECT lane, greatest(since, reached) AS since, until FROM busy WHERE coalesce(until > reached, true)"
+)
+"""What they cover, in pieces that do not overlap."""
 
-_WORKERS = """
+_WORKERS = f"""
 SELECT worker, host, executed AS tasks, lost, up, coalesce(busy, 0)::BIGINT AS busy FROM worker_facts
-LEFT JOIN (SELECT worker, sum(until - since) AS busy FROM busy GROUP BY worker) USING (worker) ORDER BY worker
-"""
+LEFT JOIN (
+    SELECT worker, sum(pieces.until - pieces.since) AS busy
+    FROM ({_PIECES}) AS pieces JOIN worker_lives USING (lane) GROUP BY worker
+) USING (worker) ORDER BY worker
+"""  # noqa: S608 - constants
 
 
 def worker_summary(tables: RunTables) -> WorkerSummary:
     """All workers, from `worker_facts`, `worker_lives` and `attempt_intervals`."""
-    tables.execute(_BUSY)
+    tables.execute(_BUSY.format(reached="lag(until)"))  # much cheaper, and right for one attempt at a time
+    if tables.scalar("SELECT count(*) FROM busy WHERE since < reached"):
+        tables.execute(_BUSY.format(reached="max(until)"))
     rows = tables.records(_WORKERS)
     up, busy = sum(row["up"] for row in rows), sum(row["busy"] for row in rows)
     done_s = tables.scalar(
@@ -89,8 +96,8 @@ def worker_summary(tables: RunTables) -> WorkerSummary:
         "WHERE state = 'completed' AND worker IS NOT NULL"
     )
     peaks = [
-        most_at_once(tables, f"SELECT since, until FROM {name}")  # noqa: S608 - one of two
-        for name in ("worker_lives", "busy")
+        most_at_once(tables, f"SELECT since, until FROM {found}")  # noqa: S608 - one of two
+        for found in ("worker_lives", f"({_PIECES})")
     ]
     tables.execute("DROP TABLE busy")  # as large as all attempts
     return WorkerSummary(

@@ -23,7 +23,7 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.integrity import sum_of
 from flightlog.store.limits import StoreLimits
-from flightlog.store.read.files import Part, Stamp, stamp_of
+from flightlog.store.read.files import Part, Stamp, open_regular, stamp_of
 from flightlog.store.tables.connection import is_built_in
 from flightlog.store.tables.views import DERIVED, STORED
 
@@ -229,10 +229,19 @@ def origin_of(file: Path) -> FileOrigin:
     """A file as it is now. Raises OSError.
 
     Its checksum is of the bytes that are there, not the one noted when the run closed: what is made from a
-    file that was damaged since is not to pass for what its repaired bytes give.
+    file that was damaged since is not to pass for what its repaired bytes give. As in `damage_of`, a file is
+    not hashed again that this process has hashed before.
     """
-    found = file.stat()
-    return FileOrigin(found.st_size, found.st_mtime_ns, sum_of(file).sha256)
+    with open_regular(file) as source:
+        found = os.fstat(source.fileno())
+        identity = _identity(file, found)
+        known = None if is_mapped(file) else _intact.get(identity)
+        return FileOrigin(found.st_size, found.st_mtime_ns, known or _hashed(source.fileno(), identity))
+
+
+def is_mapped(file: Path) -> bool:
+    """Whether a file is written through memory, so that its times may stay as they are."""
+    return file.name == layout.PAGE or ".tail-" in file.name
 
 
 def are_as_noted(run: Path, files: Sequence[Path], noted: Mapping[str, FileOrigin]) -> bool:
