@@ -488,3 +488,23 @@ def test_a_run_that_is_written_put_aside_and_closed_while_it_is_copied_is_read_w
     assert read_back(place(filesystem)) == everything(writing)
     assert without_notes(filesystem) == plain(writing.path)
     assert pieces(filesystem) == []
+
+
+def test_a_file_that_is_folded_while_it_is_copied_leaves_nothing_at_the_address(tmp_path: Path) -> None:
+    """A run whose processes are gone is copied, and closed between two looks at its files."""
+    writing, filesystem = Writing(tmp_path), FaultyFileSystem()
+    writing.write("0d0d0d0d", lines=3)
+    writing.kill()
+    uploader = writing.uploader(place(filesystem), pause=lambda seconds: writing.seal() if seconds else None)
+    moving = next(writing.path.rglob("writer.json"))
+    write = filesystem.pipe_file
+
+    def changed_meanwhile(path: str, value: bytes, **options: object) -> None:
+        if path.endswith("run.json") and moving.exists():
+            moving.touch()  # what was listed before is another file now, so that all is looked at again
+        write(path, value, **options)
+
+    filesystem.pipe_file = changed_meanwhile  # type: ignore[method-assign]
+    assert uploader.sync().complete
+    assert read_back(place(filesystem)) == everything(writing)
+    assert without_notes(filesystem) == plain(writing.path)

@@ -261,6 +261,7 @@ class Uploader:
             piece = self._put_piece(path, chunks)
             return RemoteFile(path=path, size=piece.size, sha256=piece.sha256, parts=(piece,))
         written = self._objects.write(f"{self.run_id}/{path}", chunks, replaces=True)
+        self._there.wrote(path)
         self._count(path, written.size)
         return RemoteFile(path=path, size=written.size, sha256=written.sha256)
 
@@ -469,7 +470,7 @@ class Notes:
             self._unnamed |= self._ours(before) - self._ours(note)
 
     def wrote(self, name: str) -> None:
-        """A piece was written, which the next note names, or else nobody does."""
+        """An object was written, which the next note names, or else nobody does."""
         self._unnamed.add(name)
 
     def sweep(self) -> None:
@@ -477,7 +478,9 @@ class Notes:
         objects.
         """
         assert self.newest is not None
-        needed = self._ours(self.newest)
+        notes = (self.newest, *self.others)
+        plain = {file.path for note in notes for file in note.files if not file.parts}
+        needed = self._ours(self.newest) | plain
         if not self._swept:  # what an earlier process left when it was killed
             found = self._objects.find(f"{self._run_id}/{FOLDER}")
             names = {one.name.removeprefix(f"{self._run_id}/") for one in found}
