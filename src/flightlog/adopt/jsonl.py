@@ -164,24 +164,21 @@ class _MappedRecords:
         metric = Metric(name=name, value=made["value"], step=step, nonfinite=marks.get("value"))
         self._maker.add(metric, at_ns)
 
-    def _how(self, record: dict[str, Any]) -> Literal["completed", "failed", "cancelled"]:
-        mapping = self._mapping
-        said = look_up(record, mapping.status)
-        if mapping.status is None:
-            return "failed" if mapping.error is not None and look_up(record, mapping.error) else "completed"
-        if any(said == one and isinstance(said, bool) == isinstance(one, bool) for one in mapping.failed):
-            return "failed"
-        return "cancelled" if said in mapping.cancelled else "completed"
-
     def _outcome(
         self, record: dict[str, Any]
     ) -> tuple[Literal["completed", "failed", "cancelled"], str | None, str | None]:
         """How it ended, and of what kind of error and why it failed."""
-        how = self._how(record)
-        if how != "failed":
-            return how, None, None
-        kind, message = look_up(record, self._mapping.error_type), look_up(record, self._mapping.error)
-        return how, text(kind), None if message is None else bounded(str(message), 2000)
+        mapping = self._mapping
+        said, message = look_up(record, mapping.status), look_up(record, mapping.error)
+        failed = bool(message)
+        if mapping.status is not None:
+            failed = any(
+                said == one and isinstance(said, bool) == isinstance(one, bool) for one in mapping.failed
+            )
+        if not failed:
+            return "cancelled" if said in mapping.cancelled else "completed", None, None
+        kind = text(look_up(record, mapping.error_type))
+        return "failed", kind, None if message is None else bounded(str(message), 2000)
 
     def _tags(self, record: dict[str, Any]) -> dict[str, Any]:
         if self._mapping.tags is not None:

@@ -199,10 +199,8 @@ class AttemptSpans:
         if at is None or not isinstance(event, TaskEvent):
             return [(None, mark)]
         key = _key(event)
-        if isinstance(event, TaskRetried):
-            return self._retried(event, at, mark, key)
-        if isinstance(event, TaskEnded):
-            return [(self._over(event, at, key), mark)]
+        if isinstance(event, TaskEnded | TaskRetried):
+            return self._take_end(event, at, mark, key)
         waiting = None
         if isinstance(event, events.TaskSubmitted):
             self._counters.count(metrics.SUBMITTED, at)
@@ -251,41 +249,29 @@ class AttemptSpans:
         self._counters.ran(at, None)
         return None
 
-    def _retried(
-        self, event: TaskRetried, at: int, mark: model.Mark, key: int
+    def _take_end(
+        self, event: TaskEnded | TaskRetried, at: int, mark: model.Mark, key: int
     ) -> list[tuple[OtlpSpan | None, model.Mark]]:
-        self._counters.count(metrics.RETRIED, at)
-        if not self._is_new(key):
-            return [(None, mark)]
-        began = self._running.pop(key, None)
-        if began is None:
+        self._counters.count(ENDS[type(event)][0], at)
+        if isinstance(event, events.TaskFailed | TaskRetried):
+            if key in self._failed:  # an attempt may have both an end and a retry, and is one span
+                return [(None, mark)]
+            self._failed.add(key)
+        since, start = self._running.pop(key, (at, None))
+        if start is not None:
+            self._counters.stopped(since, at)
+        elif isinstance(event, TaskRetried):
             self._startless[key] = event, at, mark
             return []
-        self._counters.stopped(began[0], at)
-        return [(self._ended_span(event, began[0], at, key, began[1]), mark)]
-
-    def _over(self, event: TaskEnded, at: int, key: int) -> OtlpSpan | None:
-        self._counters.count(ENDS[type(event)][0], at)
-        if isinstance(event, events.TaskFailed) and not self._is_new(key):
-            return None
-        began, start = self._running.pop(key, (at, None))
-        lasted = event.duration_s
-        since = began if lasted is None else max(0, at - nanoseconds(lasted))
-        if start is not None:
-            self._counters.stopped(began, at)
-        elif lasted is not None or event.worker is not None:
-            self._ended.add(key)
-            self._counters.ran(since, at)
-        if lasted is not None and not isinstance(event, events.TaskCancelled):
-            self._counters.took(event.task, lasted)
-        return self._ended_span(event, since, at, key, start)
-
-    def _is_new(self, key: int) -> bool:
-        """Whether a failed attempt is new: it may have both an end and a retry, and is one span."""
-        if key in self._failed:
-            return False
-        self._failed.add(key)
-        return True
+        if isinstance(event, TaskEnded):
+            lasted = event.duration_s
+            since = since if lasted is None else max(0, at - nanoseconds(lasted))
+            if start is None and (lasted is not None or event.worker is not None):
+                self._ended.add(key)
+                self._counters.ran(since, at)
+            if lasted is not None and not isinstance(event, events.TaskCancelled):
+                self._counters.took(event.task, lasted)
+        return [(self._ended_span(event, since, at, key, start), mark)]
 
     def _ended_span(
         self, event: TaskEnded | TaskRetried, since: int, at: int, key: int, began: TaskStarted | None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import signal
 import threading
 import time
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from flightlog.compat.rhapsody.backends.constants import BackendMainStates, StateMapper
-from flightlog.core.errors import TaskError
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.execute import awaited, execute
 from flightlog.engines.program import dumps
@@ -25,6 +23,7 @@ from flightlog.record.clock import monotonic_ns
 from flightlog.record.context import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.run import LiveRun
 from flightlog.record.task import AttemptSpan
+from flightlog.session.tracking import value_of
 from flightlog.store.liveness import this_host, unix_time
 
 MEASURED = (*Usage.__struct_fields__, "worker", "tags", "metrics", "nonfinite")
@@ -268,17 +267,12 @@ def run_packed(work: Work, alone: bool = True) -> Outcome:
     return execute(work, worker=f"{this_host()}:{os.getpid()}{name}", alone=alone, dumps=dumps)
 
 
-def unpack_outcome(outcome: Outcome) -> CallResult:
+def unpack_outcome(work: Work, outcome: Outcome) -> CallResult:
     """The result of a call in another process."""
+    value, outcome, error = value_of(work, outcome)
     facts = {name: getattr(outcome, name) for name in (*MEASURED, "duration_s", "queue_s")}
     facts |= {"started_at": unix_time(outcome.started), "ended_at": unix_time(outcome.ended)}
-    if outcome.end == "completed" and outcome.result is not None:
-        return CallResult(pickle.loads(outcome.result), None, facts)  # noqa: S301 - from a worker of ours
-    if outcome.error is not None:
-        return CallResult(None, pickle.loads(outcome.error), facts)  # noqa: S301 - from a worker of ours
-    error = TaskError(": ".join(text for text in (outcome.error_type, outcome.error_message) if text))
-    error.error_type, error.remote_traceback = outcome.error_type, outcome.traceback
-    return CallResult(None, error, facts)
+    return CallResult(value, error, facts)
 
 
 def failed(error: BaseException) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class ConcurrentExecutionBackend(StandardBackend):
             work = base.pack_call(function, args, kwargs, place, uid)
             future = self.executor.submit(base.run_packed, work)
             self._began(task, time.time(), recorded=place is not None)
-            called = base.unpack_outcome(await _finished(future))
+            called = base.unpack_outcome(work, await _finished(future))
         else:
 
             def began(started_at: float, worker: str | None) -> None:

@@ -65,13 +65,13 @@ class DaskExecutionBackend(StandardBackend):
         for task in tasks:
             self._take(task)
             try:
-                future = await self._submit(task)
+                work, future = await self._submit(task)
             # What cannot be pickled, placed or sent fails that task alone.
             except Exception as error:  # noqa: BLE001
                 self._ended(task, "FAILED", failed(error))
                 continue
             self._futures[task["uid"]] = future
-            waiting = asyncio.create_task(self._follow(task, future), name=f"task {task['uid']}")
+            waiting = asyncio.create_task(self._follow(task, work, future), name=f"task {task['uid']}")
             self._waiting[task["uid"]] = waiting
 
     async def cancel_task(self, uid: str) -> bool:
@@ -121,7 +121,7 @@ class DaskExecutionBackend(StandardBackend):
         self._initialized = True
         return self
 
-    async def _submit(self, task: dict[str, Any]) -> Any:
+    async def _submit(self, task: dict[str, Any]) -> tuple[Work, Any]:
         options = dict(task.get("task_backend_specific_kwargs") or {})
         place = self._place(task["uid"])
         if task.get("executable"):
@@ -140,11 +140,11 @@ class DaskExecutionBackend(StandardBackend):
             )
         options.setdefault("key", task["uid"])  # two tasks of one call are two tasks
         options.setdefault("pure", False)
-        return self._client.submit(_call_on_worker, work, self._topic, **options)
+        return work, self._client.submit(_call_on_worker, work, self._topic, **options)
 
-    async def _follow(self, task: dict[str, Any], future: Any) -> None:
+    async def _follow(self, task: dict[str, Any], work: Work, future: Any) -> None:
         try:
-            called = base.unpack_outcome(await future)
+            called = base.unpack_outcome(work, await future)
         except asyncio.CancelledError:
             self._ended(task, "CANCELED")
             return
