@@ -115,3 +115,15 @@ def test_the_report_of_an_adopted_run_says_where_it_came_from_and_what_to_know(
     assert main(["report", "--format", "json"]) == 0
     adopted = json.loads(capsys.readouterr().out)["adopted"]
     assert (adopted["kind"], adopted["kept"]["tasks failed"]) == ("rhapsody", 3)
+
+
+def test_a_job_folder_that_is_named_as_a_run_is_told_with_the_way_to_read_it(
+    runs: Path, capsys: Captured
+) -> None:
+    [job] = (PEERS / "modelops" / "telemetry" / "jobs").iterdir()
+    for command in ("report", "diagnose"):
+        assert main([command, str(job)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "is no run of Flightlog, but spans of a ModelOps job" in err
+        assert f"`flightlog adopt {job}` makes one of it" in err

@@ -172,9 +172,7 @@ class _MappedRecords:
         said, message = look_up(record, mapping.status), look_up(record, mapping.error)
         failed = bool(message)
         if mapping.status is not None:
-            failed = any(
-                said == one and isinstance(said, bool) == isinstance(one, bool) for one in mapping.failed
-            )
+            failed = (type(said) is bool, said) in [(type(one) is bool, one) for one in mapping.failed]
         if not failed:
             return "cancelled" if said in mapping.cancelled else "completed", None, None
         kind = text(look_up(record, mapping.error_type))

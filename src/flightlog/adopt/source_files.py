@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flightlog.core.errors import UsageError
+from flightlog.core.text import plural
 from flightlog.core.time import timestamp_of
 from flightlog.core.units import format_count, format_duration
 from flightlog.store.devices.reading import CutShort, chunks_of
@@ -108,8 +109,8 @@ class SourceLines:
         if self.torn:
             account.problem(f"{self.file.name}: the last line ends in the middle, and was skipped")
         if self.foreign:
-            lines = "line holds" if self.foreign == 1 else "lines hold"
-            what = f"{self.foreign:,} {lines} no JSON object, the first of them {self._first_foreign}"
+            lines = plural(self.foreign, "line holds", "lines hold")
+            what = f"{lines} no JSON object, the first of them {self._first_foreign}"
             account.problem(f"{self.file.name}: {what}")
         if self.oversized:
             most = f"{StoreLimits.max_line_bytes >> 20} MiB"

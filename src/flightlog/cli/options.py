@@ -163,13 +163,24 @@ AnyPageFormat = Annotated[PageFormat, typer.Option("--format", help="Output form
 
 
 def open_named(*names: str | None, runs_dir: str | None) -> Run:
-    """The run that an argument or an option names, else the latest; a `UsageError` for several names."""
+    """The run that an argument or an option names, else the latest; a `UsageError` for several names, and for
+    a recording of another tool.
+    """
+    from flightlog.store import layout
     from flightlog.store.completing import open_run
 
     named = list(dict.fromkeys(name for name in names if name is not None))
     if len(named) > 1:
         raise UsageError(f"name one run, not {len(named)}: {', '.join(named)}")
-    return open_run(named[0] if named else "latest", runs_dir=runs_dir, note=note)
+    run = open_run(named[0] if named else "latest", runs_dir=runs_dir, note=note)
+    if not (run.path / layout.RUN).exists():
+        from flightlog.adopt import adopters
+
+        found = (adopter.recognize(run.path) for adopter in adopters().values())
+        if (what := next(filter(None, found), None)) is not None:
+            how = f"`flightlog adopt {run.path}` makes one of it"
+            raise UsageError(f"{run.path} is no run of Flightlog, but {what}: {how}")
+    return run
 
 
 def refuse_alone(given: Mapping[str, object], why: str) -> None:

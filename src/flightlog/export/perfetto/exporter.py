@@ -290,38 +290,33 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The trace; and then it is done."""
-        if not self._is_allowed():
-            return
-        with self.server.trace.open("rb") as file:
-            self._head(HTTPStatus.OK, self.server.trace.stat().st_size)
-            shutil.copyfileobj(file, self.wfile, 1 << 20)
+        if self._begin(HTTPStatus.OK):
+            with self.server.trace.open("rb") as file:
+                shutil.copyfileobj(file, self.wfile, 1 << 20)
             self.wfile.flush()
-        self.server.fetched.set()
+            self.server.fetched.set()
 
     def do_HEAD(self) -> None:
         """What a GET would say of the trace."""
-        if self._is_allowed():
-            self._head(HTTPStatus.OK, self.server.trace.stat().st_size)
+        self._begin(HTTPStatus.OK)
 
     def do_OPTIONS(self) -> None:
         """A browser asks this before a page of the internet may talk to this machine."""
-        if self._is_allowed():
-            self._head(HTTPStatus.NO_CONTENT, None)
+        self._begin(HTTPStatus.NO_CONTENT)
 
-    def _is_allowed(self) -> bool:
-        """Whether a request is for the trace, under this machine's name, and from the UI's page only."""
+    def _begin(self, status: HTTPStatus) -> bool:
+        """Send the head of an answer, where the request is for the trace, under this machine's name, and from
+        the UI's page only; else an error.
+        """
         port = self.server.server_port
         here = self.headers.get("Host", "") in {f"{HOST}:{port}", f"localhost:{port}"}
         origin = self.headers.get("Origin")
         if not here or self.path != self.server.path:
             self.send_error(HTTPStatus.NOT_FOUND)
-        elif origin is not None and origin != self.server.origin:
+            return False
+        if origin is not None and origin != self.server.origin:
             self.send_error(HTTPStatus.FORBIDDEN)
-        else:
-            return True
-        return False
-
-    def _head(self, status: HTTPStatus, length: int | None) -> None:
+            return False
         headers = {
             "Access-Control-Allow-Origin": self.server.origin,
             "Access-Control-Allow-Private-Network": "true",
@@ -329,13 +324,14 @@ class _Answer(BaseHTTPRequestHandler):
             "Vary": "Origin",
             "Cache-Control": "no-store",
         }
-        if length is not None:
+        if status is HTTPStatus.OK:
             headers |= {"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
-            headers["Content-Length"] = str(length)
+            headers["Content-Length"] = str(self.server.trace.stat().st_size)
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
+        return True
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
         """Log nothing: the command reports what matters."""

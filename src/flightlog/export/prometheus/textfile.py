@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import Collector
 
 from flightlog.core.errors import UsageError
 from flightlog.export.base import Exported, ExportOptions
@@ -45,21 +45,14 @@ class TextfileExporter:
         return Exported(to=self.name, where=str(output), counts={"series": series}, notes=notes)
 
 
-class _OneRun(Collector):
-    def __init__(self, metrics: RunMetrics) -> None:
-        self.found = list(families([metrics], now_of_ended=True))
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self.found
-
-
 def _write(metrics: RunMetrics, output: Path) -> int:
-    one = _OneRun(metrics)
+    found = list(families([metrics], now_of_ended=True))
+    registry: Any = SimpleNamespace(collect=lambda: found)
     try:
-        replace_bytes(output, generate_latest(one))
+        replace_bytes(output, generate_latest(registry))
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror or error}") from error
-    return sum(len(family.samples) for family in one.found)
+    return sum(len(family.samples) for family in found)
 
 
 exporter = TextfileExporter()
