@@ -48,7 +48,7 @@ from flightlog.core.text import first_line, plural
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
-    from flightlog.store.tables.parquet import History
+    from flightlog.store.tables.parquet import HistoryFolder
 
 DOING = "making tables"
 
@@ -97,7 +97,7 @@ def compact(
             put(f"{run.run_id}: {tables if rows else 'nothing new'} {where}\n")
 
 
-def _made(run: Run, history: History | None) -> dict[str, int]:
+def _made(run: Run, history: HistoryFolder | None) -> dict[str, int]:
     """The rows of each table that was written."""
     import duckdb
 

@@ -73,7 +73,7 @@ class ExecutorOrder(Struct, frozen=True, array_like=True):
     work: Work
 
 
-class Began(Struct, frozen=True, array_like=True):
+class AttemptStart(Struct, frozen=True, array_like=True):
     """An attempt began, and where."""
 
     serial: int
@@ -83,8 +83,8 @@ class Began(Struct, frozen=True, array_like=True):
 
 encode = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(ExecutorOrder).decode
-_decode_began = msgspec.msgpack.Decoder(Began).decode
-_decode_end = msgspec.msgpack.Decoder(tuple[list[Began], Outcome]).decode
+_decode_began = msgspec.msgpack.Decoder(AttemptStart).decode
+_decode_end = msgspec.msgpack.Decoder(tuple[list[AttemptStart], Outcome]).decode
 
 
 class ExecutorBackend(ClusterBackend):
@@ -158,7 +158,7 @@ class ExecutorBackend(ClusterBackend):
         elif self._receiver is not None:
             self._receiver.take(text)
 
-    def _begun(self, began: Began) -> None:
+    def _begun(self, began: AttemptStart) -> None:
         attempt = self.held.get(began.serial)
         if attempt is None or attempt.begun is not None:
             return
@@ -207,10 +207,10 @@ def run_attempt(order: bytes) -> bytes:
         recording = WorkerRecording(lane_name(host, pid, main=True), home, partial(channel.tell, CHUNK))
         _links.setdefault((pid, path), (channel, recording))
     channel, recording = _links[pid, path]
-    said: list[Began] = []
+    said: list[AttemptStart] = []
 
     def begun(started: Started) -> None:
-        said.append(Began(serial, started, {"worker": name, "host": host, "pid": pid}))
+        said.append(AttemptStart(serial, started, {"worker": name, "host": host, "pid": pid}))
         with suppress(OSError):  # on another host: it is told with the end
             channel.tell(BEGAN, encode(said[0]))
 

@@ -3,9 +3,9 @@
 Every parser takes the file's bytes and raises `ValueError` on anything it cannot understand; whoever reads
 decides what an unknown value means.
 
-psutil is asked where there is no `/proc`, and not here, for two reasons. It opens each file anew, at the lowest
-free number: a program that closes all descriptors meanwhile, and opens files of its own, would have one of
-those read and closed. And it takes about four times as long for the node, and more for each process.
+psutil is asked where there is no `/proc`, and not here, for two reasons. It opens each file anew, at the
+lowest free number: a program that closes all descriptors meanwhile, and opens files of its own, would have
+one of those read and closed. And it takes about four times as long for the node, and more for each process.
 """
 
 from __future__ import annotations

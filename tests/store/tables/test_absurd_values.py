@@ -15,7 +15,7 @@ from flightlog.analyze.report.report import report_on
 from flightlog.events import SpanEvent, SpanOpened, TaskCompleted, TaskFailed, WorkerLaunched
 from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
-from flightlog.store.tables.parquet import History, add_to_history
+from flightlog.store.tables.parquet import HistoryFolder, add_to_history
 from flightlog.store.tables.run_tables import open_tables
 
 BEYOND = 1 << 70
@@ -68,7 +68,7 @@ def test_streams_with_capital_letters_and_dashes_go_into_a_history(tmp_path: Pat
     path = make_run(tmp_path / "runs")
     for stream in ("user.Train", "user.my-thing"):
         (path / f"{stream}.jsonl").write_text('{"event":"x","value":1}\n')
-    rows = add_to_history(Run(path), History(tmp_path / "history"))
+    rows = add_to_history(Run(path), HistoryFolder(tmp_path / "history"))
     assert (rows["user_Train"], rows["user_my-thing"]) == (1, 1)
 
 

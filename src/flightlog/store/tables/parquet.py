@@ -229,7 +229,7 @@ class Noted(Struct, frozen=True, kw_only=True):
     """What each file holds. Earlier versions noted none: what they wrote is written anew."""
 
 
-class History:
+class HistoryFolder:
     """A history in a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -253,7 +253,7 @@ class History:
             (self.folder / name).unlink(missing_ok=True)
 
 
-class RemoteHistory(History):
+class RemoteHistory(HistoryFolder):
     """A history at an address. Files are made in a folder here, which must be empty, and sent from there.
 
     What is there is listed once. Every method may raise `RemoteError`.
@@ -289,18 +289,18 @@ class RemoteHistory(History):
 
 
 @contextmanager
-def open_history(place: str) -> Iterator[History]:
+def open_history(place: str) -> Iterator[HistoryFolder]:
     """The history in a folder, or at an address such as `s3://bucket/history`. Raises `UsageError`,
     `MissingExtra` or `RemoteError` for an address.
     """
     if not is_address(place):
-        yield History(expanded(place))
+        yield HistoryFolder(expanded(place))
         return
     with TemporaryDirectory(prefix="flightlog-history-") as folder:
         yield RemoteHistory(open_objects(place), Path(folder))
 
 
-def add_to_history(run: Run, history: History) -> dict[str, int]:
+def add_to_history(run: Run, history: HistoryFolder) -> dict[str, int]:
     """Bring the files of a run in a history up to date; gives the rows of each that was written, by table.
 
     Nothing is written where the run is as it was. A run that runs is a `UsageError`. Raises `OSError`,
@@ -357,7 +357,7 @@ def _write(tables: RunTables, table: str, target: Path, aside: Path) -> WrittenF
     return write_rows(tables, f'SELECT {less} FROM "{table}"', target, aside=aside)  # noqa: S608
 
 
-def _is_current(before: Noted, run: Path, sources: Sequence[Path], history: History) -> bool:
+def _is_current(before: Noted, run: Path, sources: Sequence[Path], history: HistoryFolder) -> bool:
     return (
         before.format == FORMAT
         and {file.relative_to(run).as_posix() for file in sources} == before.made_from.keys()
