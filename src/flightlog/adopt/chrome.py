@@ -5,6 +5,7 @@ events.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -235,11 +236,7 @@ def _async_key(item: dict[str, Any]) -> str:
 def _ns(value: Any) -> int | None:
     """Microseconds, perhaps as a text, in whole nanoseconds."""
     if isinstance(value, str):
-        try:
+        with suppress(ValueError):
             value = float(value)
-        except ValueError:
-            return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value * 1000 if 0 <= value < 2**53 else None
     found = number(value)
     return None if found is None or found >= 2**53 else int(found) * 1000 + round(found % 1 * 1000)

@@ -190,33 +190,22 @@ def _columns(found: dict[str, Any]) -> dict[str, list[Any]] | None:
 
 
 def _values(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return value
-    try:
-        return _unpacked(value) if isinstance(value, dict) else []
-    except (ValueError, TypeError, zlib.error):  # damaged: a column without values
-        return []
-
-
-def _unpacked(value: dict[str, Any]) -> list[Any]:
-    packed: Any = value.get("array")
-    coded = packed.get("data") if isinstance(packed, dict) else None
-    if "__ndarray__" in value:  # as older versions of Bokeh write it
-        coded = value["__ndarray__"]
+    """The values of a column: a list, or numbers as Bokeh packs them; none where it is damaged."""
+    if not isinstance(value, dict):
+        return value if isinstance(value, list) else []
+    packed, older = value.get("array"), value.get("__ndarray__")
+    coded = older or (packed.get("data") if isinstance(packed, dict) else packed)
     if not isinstance(coded, str):
         return packed if isinstance(packed, list) else []
-    data = base64.b64decode(coded)
-    if data[:2] == b"\x1f\x8b" and "__ndarray__" not in value:
-        data = zlib.decompress(data, 31)
-    return _numbers(data, value.get("dtype"), value.get("order") or sys.byteorder)
-
-
-def _numbers(data: bytes, kind: Any, order: str) -> list[Any]:
-    code = _FORMATS.get(str(kind))
-    if code is None:
+    order = "<" if (value.get("order") or sys.byteorder) == "little" else ">"
+    try:
+        data = base64.b64decode(coded)
+        if older is None and data.startswith(b"\x1f\x8b"):
+            data = zlib.decompress(data, 31)
+        numbers = struct.iter_unpack(f"{order}{_FORMATS[str(value.get('dtype'))]}", data)
+        return [number for (number,) in numbers]
+    except (ValueError, TypeError, KeyError, zlib.error, struct.error):
         return []
-    width = struct.calcsize(code)
-    return list(struct.unpack(f"{'<' if order == 'little' else '>'}{len(data) // width}{code}", data))
 
 
 def _task_records(columns: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:

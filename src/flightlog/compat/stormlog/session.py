@@ -13,7 +13,7 @@ from uuid import uuid4
 from msgspec import structs
 
 from flightlog.events.devices import event as core
-from flightlog.events.devices.event import stable_legacy_session_id
+from flightlog.events.devices.event import SessionSummary, stable_legacy_session_id
 
 SESSION_STATUS_RUNNING = core.RUNNING
 SESSION_STATUS_COMPLETED = core.COMPLETED
@@ -28,14 +28,6 @@ def answer_to_dataclasses(kind: Any, names: Iterable[str]) -> None:
     """Make `dataclasses.asdict`, `fields` and `replace` work on a msgspec struct."""
     shadow: Any = make_dataclass(kind.__name__, names)
     kind.__dataclass_fields__ = shadow.__dataclass_fields__
-
-
-class SessionSummary(core.SessionSummary, frozen=True):
-    """Who recorded, from when to when, and the status. Times are Unix nanoseconds; an end of None is
-    unknown.
-    """
-
-    source: str = "stormlog.session"
 
 
 answer_to_dataclasses(SessionSummary, SessionSummary.__struct_fields__)
@@ -188,11 +180,6 @@ def select_default_loaded_session(sessions: Iterable[Any]) -> Any | None:
     """The preferred one of loaded sessions, of those with events if there are any."""
     loaded = list(sessions)
     return select_default_session([session for session in loaded if len(session.events) > 0] or loaded)
-
-
-def from_core(summary: core.SessionSummary) -> SessionSummary:
-    """Flightlog's session summary as Stormlog's."""
-    return SessionSummary(**structs.asdict(summary))
 
 
 def _preference(session: Any) -> tuple[int, int, int, str]:

@@ -23,7 +23,6 @@ from flightlog.compat.stormlog.session import (
     SessionSummary,
     answer_to_dataclasses,
     create_session_summary,
-    from_core,
     normalize_session_status,
 )
 from flightlog.compat.stormlog.telemetry import load_telemetry_sessions
@@ -103,13 +102,12 @@ class AppendOnlyTelemetrySink:
             sink = self._opened()
             sink.begin(summary or create_session_summary(source="stormlog.telemetry_sink"))
             assert sink.session is not None
-            return from_core(sink.session)
+            return sink.session
 
     def current_session(self) -> SessionSummary | None:
         """The session being written, if any."""
         with self._lock:
-            session = self._sink.session if self._sink is not None else None
-            return None if session is None else from_core(session)
+            return self._sink.session if self._sink is not None else None
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record to the current session, or to a new one.
@@ -245,13 +243,7 @@ def resolve_telemetry_sink_manifest_path(path: str | Path) -> Path | None:
 def read_telemetry_sink_manifest(path: str | Path) -> TelemetrySinkManifest | None:
     """The manifest, without invalid entries; None where it cannot be read."""
     found = read_manifest(Path(path))
-    if found is None:
-        return None
-    return structs.replace(
-        found,
-        schema_version=max(1, found.schema_version),
-        sessions=[from_core(session) for session in found.sessions],
-    )
+    return found and structs.replace(found, schema_version=max(1, found.schema_version))
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

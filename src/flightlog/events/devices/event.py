@@ -222,7 +222,7 @@ class SessionSummary(Struct, frozen=True):
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
-    source: str = "flightlog.session"
+    source: str = "stormlog.session"
 
 
 def summary_of_events(events: Sequence[TelemetryEvent], *, source: str) -> SessionSummary:
