@@ -341,5 +341,10 @@ def tasks_of_one(connection: duckdb.DuckDBPyConnection) -> str:
     return f"{_OF_SINGLE_ATTEMPTS} UNION ALL BY NAME {several}"
 
 
-SPANS_FROM_ROWS = f"WITH RECURSIVE one AS NOT MATERIALIZED (FROM span_rows),{OF_ONE}"
-"""`spans`, from `span_rows`."""
+_ROWS_OF_ONE = "SELECT * REPLACE (CAST(0 AS UTINYINT) AS run_id) FROM span_rows"
+
+
+def spans_of_one(run_id: str) -> str:
+    """The spans of one run, from `span_rows`; to compare its id in every join takes a fifth of the time."""
+    spans = f"WITH RECURSIVE one AS NOT MATERIALIZED ({_ROWS_OF_ONE}),{OF_ONE}"
+    return f"SELECT * REPLACE (CAST({text(run_id)} AS VARCHAR) AS run_id) FROM ({spans})"  # noqa: S608 - ours

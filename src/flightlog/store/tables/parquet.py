@@ -35,7 +35,7 @@ from flightlog.store.documents import decode_document, read_document, sync_folde
 from flightlog.store.integrity import FileSum
 from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import unix_time
-from flightlog.store.read.files import find_parts
+from flightlog.store.read.files import find_parts, stamp_at
 from flightlog.store.remote.objects import Objects, file_chunks, is_address, open_objects
 from flightlog.store.tables.connection import (
     Executes,
@@ -87,6 +87,8 @@ def snapshot_run(run: Run) -> dict[str, int]:
     again. A run that runs is a `UsageError`, and so is a folder `parquet` that leads elsewhere. Raises
     `OSError` or `duckdb.Error` where files cannot be read or written; the lines are never touched.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     if run.status == "running":
         raise UsageError(f"{run.run_id} is running: it can be compacted when it has ended")
     folder = run.path / layout.PARQUET
@@ -108,19 +110,21 @@ def snapshot_run(run: Run) -> dict[str, int]:
     rows: dict[str, int] = {}
     unnoted = 0
     try:
-        with open_streams([run]) as lines:
+        with open_streams([run]) as lines, ThreadPoolExecutor(1) as pool:
             lines.connection.execute("SET preserve_insertion_order = true")
             for stream in stale:
                 files = [part.path for part in parts[stream]]
-                before = origins(run.path, files)
+                stamps = [stamp_at(os.fspath(file)) for file in files]
+                hashing = pool.submit(origins, run.path, files)
                 statement, misfits = lines.statement_of_lines(stream)
                 made = {stream: write_rows(lines.connection, statement, snapshot_file(folder, stream))}
+                before = hashing.result()
                 fresh = {} if misfits else _notes(made, before)
                 if _views_of(stream):
                     _note(folder, notes | fresh)  # the views are made from it
                     made |= {name: _write_view(run, name, folder) for name in _views_of(stream)}
                     fresh = {} if misfits else _notes(made, before)
-                if are_as_noted(run.path, files, before):
+                if stamps == [stamp_at(os.fspath(file)) for file in files]:
                     notes |= fresh
                 unnoted += sum(one.size_bytes for one in before.values())
                 if unnoted >= StoreLimits.snapshot_note_bytes:

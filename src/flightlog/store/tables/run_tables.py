@@ -504,7 +504,7 @@ class RunTables:
             return attempts.with_run_id(self._streams.run_ids[0], self._lines_to_attempts(whole=True))
         if name == "spans":
             self.make(["span_rows"])
-            return attempts.SPANS_FROM_ROWS
+            return attempts.spans_of_one(self._streams.run_ids[0])
         return attempts.tasks_of_one(self._connection) if name == "tasks" else DERIVED[name]
 
     @cached_property
