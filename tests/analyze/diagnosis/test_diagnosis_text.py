@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builders.failure_texts import TEXTS
+from builders.failure_texts import REPORTS, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +27,16 @@ def said(text: str, exception_type: str | None = None) -> str:
 @pytest.mark.parametrize(("failure_class", "text"), EVERY_TEXT)
 def test_a_text_in_the_shape_that_programs_print_is_given_its_class(failure_class: str, text: str) -> None:
     assert said(text) == failure_class
+
+
+def test_of_whole_reports_nearly_all_are_given_their_class_and_hardly_any_confidently_another() -> None:
+    wrong = {}
+    for report in REPORTS:
+        found = diagnose_text(report["text"], report["exception_type"])
+        if found.failure_class not in (report["label"], *report["also"]):
+            wrong[report["id"]] = found.confidence
+    assert len(wrong) <= 0.02 * len(REPORTS)
+    assert sum(confidence >= 0.5 for confidence in wrong.values()) <= 0.01 * len(REPORTS)
 
 
 def test_every_class_of_the_reference_has_a_rule_and_texts() -> None:

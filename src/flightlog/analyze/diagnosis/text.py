@@ -76,7 +76,7 @@ _IN_BLOCK = re.compile(rf"[\s|+-]*({_TYPE})(?:\((\w{{1,80}})\))?(?::\s?(.*))?$",
 _PLAIN = re.compile(
     rf"(?:[\s|+]*)((?:[A-Za-z_]\w{{0,80}}(?:\.|::)){{0,12}}[A-Za-z_]\w{{0,100}}?(?:{_ENDING})"
     rf"|std::\w{{1,60}}(?=: |$)|(?:[a-z_]\w{{0,80}}\.){{1,12}}_?[A-Z]\w{{2,100}}(?=: "
-    rf"|$))(?:\((\w{{0,80}})\))?(?:\s?:\s?(.*))?$"
+    rf"|$))(?:\((\w{{0,80}})\))?(?: in (?:rule|file|line) [^:\n]{{1,200}})?(?:\s?:\s?(.*))?$"
 )
 _JAVA = re.compile(
     r"\s*(?:Caused by: |Exception in thread \"[^\"]{0,200}\" |Suppressed: |.{0,80}?: )?"
@@ -316,7 +316,7 @@ def _named_as_a_type(kind: str) -> bool:
     return re.split(r"\.|::", kind)[-1][:1].isupper() or "." in kind
 
 
-QUIET = frozenset({"trace", "debug", "info", "notice", "warning", "warn"})
+QUIET = frozenset({"trace", "debug", "info", "notice", "warning", "warn", "i", "w"})
 """Levels at which programs say what they survived."""
 
 _LEVEL = r"(TRACE|DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|ERR|CRITICAL|FATAL|SEVERE)"
@@ -335,7 +335,9 @@ _PREFIXES = re.compile(
             r"\[std(?:err|out)\]\s?",
             rf"\[{_LEVEL} [^\]]{{0,40}}\]:?\s?",
             r"\[\s*\d{1,9}\.\d{3,9}\]\s",  # the kernel's ring buffer
-            r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9} +\d+ [\w./-]{1,80}:\d+\] ",  # glog
+            r"(?:\[([IWEF])|([IWEF])(?=\d))(?:\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: +\d+)?)?"
+            r" [\w./-]{1,80}:\d+\] ?",  # glog
+            r"[\w.-]{1,80}:\d{1,9}:\d{1,9} \[\d+\] (?:[\w./-]{1,60}:\d+ )?(?=NCCL (INFO)|(NCCL) WARN)",
             r"\[\d+,\d+\]<std(?:err|out)>:\s?",  # mpirun --tag-output
             r"\[?(?:rank|default|local_rank|proc|worker|node)[ :_-]?\d{1,6}\]?\s?:\s?",  # torchrun
             r"\[(?:rank|default|local_rank|worker)[ :_-]?\d{1,6}\]\s?",
@@ -352,6 +354,13 @@ _PREFIXES = re.compile(
 )
 _LABEL = re.compile(r"^ {0,4}\d{1,5}: (?=\S|\s{2,})")
 """What `srun --label` puts before every line; a lone one is the program's own."""
+_GUESSES = re.compile(
+    r"There are some potential root causes\b.{0,600}|This can happen (?:when|if) .{0,400}"
+    r"|This could be caused by a segmentation fault .{0,200}"
+    r"|Due to the asynchronous nature of CUDA kernels.{0,200}"
+    r"|This usually is caused by:[\s\S]{0,3000}?(?=-{8})|NOTE: invoking MPI_ABORT[\s\S]{0,300}?kills them"
+)
+"""What launchers and engines print at every failure of a kind, whatever its cause."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}\x07|\r(?!\n)")
 
 
@@ -367,7 +376,7 @@ def read_lines(text: str) -> list[Line]:
     start, end = DiagnosisLimits.max_characters_at_start, DiagnosisLimits.max_characters_at_end
     if len(text) > start + end:
         text = f"{text[:start]}\n{text[-end:]}"
-    text = _COLOURS.sub("", text.replace("\r\n", "\n"))
+    text = _GUESSES.sub("", _COLOURS.sub("", text.replace("\r\n", "\n")))
     lines = [line[: DiagnosisLimits.max_line_characters] for line in text.split("\n")]
     if sum(_LABEL.match(line) is not None for line in lines) > 1:
         lines = [_LABEL.sub("", line) for line in lines]
@@ -613,25 +622,31 @@ _EXIT = re.compile(
     re.I,
 )
 _SLURM_EXIT = re.compile(r"\bExitCode[ =]{1,3}(\d{1,3}):(\d{1,2})\b")
+_SHELL_WORDS = {
+    word: name
+    for name, said in {
+        "SIGKILL": "Killed|已杀死|強制終了|죽었음|Getötet|Processus arrêté|Tué|Убито",
+        "SIGSEGV": "Segmentation fault|sigSegv|段错误|段錯誤|세그멘테이션 오류|Speicherzugriffsfehler"
+        "|Erreur de segmentation|Violación de segmento|Falha de segmentação|Errore di segmentazione"
+        "|Ошибка сегментирования",
+        "SIGBUS": "Bus error|总线错误|Bus-Zugriffsfehler|Erreur de bus",
+        "SIGABRT": "Aborted|已放弃",
+        "SIGILL": "Illegal instruction|非法指令|Ungültiger Maschinenbefehl|Instruction non permise",
+        "SIGFPE": "Floating point exception|sigFpe|浮点数例外|Gleitkomma-Ausnahme",
+        "SIGTERM": "Terminated|已终止",
+    }.items()
+    for word in said.split("|")
+}
+"""What a shell says of a signal, in the languages that are most spoken where it is run."""
 _SIGNAL = re.compile(
-    r"\bSignals\.(SIG[A-Z]{2,6})|\b(?:signal|sig)[ :=(]{1,4}(\d{1,2})\b|\b(?:received|caught|got|by|with|of"
-    r"|on|from)[ :]{1,3}(?:a |signal )?\(?(SIG[A-Z]{2,6})\b"
-    r"|(?<!closing signal )(?<!sending signal )\b(SIG(?:KILL|SEGV|TERM|BUS|ABRT|FPE|ILL|XCPU|INT|HUP))\b"
-    r"|(?:^ {0,2}|[^ ] |\()(?<!State: )(Killed|Segmentation fault|Bus error|Aborted|Illegal instruction"
-    r"|Floating point exception|Terminated)(?=\s*(?:$|\(|\)|[.,:]| {2}))|\b(sigFpe|sigSegv)::",
+    r"\bSignals\.(SIG[A-Z]{2,6})|\b(?<!defined )(?:signal|sig)[ :=(]{1,4}(\d{1,2})\b"
+    r"|\b(?:received|caught|got|by|with|of|on|from)[ :]{1,3}(?:a |signal )?\(?(SIG[A-Z]{2,6})\b"
+    r"|(?<!closing signal )(?<!sending signal )(?<!via signal )"
+    r"\b(SIG(?:KILL|SEGV|TERM|BUS|ABRT|FPE|ILL|XCPU|INT|HUP))\b"
+    rf"|(?:^ {{0,2}}|[^ ] |\()(?<!State: )({'|'.join(_SHELL_WORDS)})(?=\s*(?:$|\(|\)|[.,:]| {{2}}))"
+    r"|\b(sigFpe|sigSegv)::",
     re.M,
 )
-_SHELL_WORDS = {
-    "Killed": "SIGKILL",
-    "Segmentation fault": "SIGSEGV",
-    "Bus error": "SIGBUS",
-    "Aborted": "SIGABRT",
-    "Illegal instruction": "SIGILL",
-    "Floating point exception": "SIGFPE",
-    "Terminated": "SIGTERM",
-    "sigFpe": "SIGFPE",
-    "sigSegv": "SIGSEGV",
-}
 _HTTP = re.compile(
     r"\bHTTP(?:/\d(?:\.\d)?)?[ _-]?(?:Status|Error|StatusCode|code|response)?(?: code)?[ :=]{1,4}([45]\d\d)\b"
     r"|\bstatus[ _-]?(?:code)?[ :=]{1,4}\(?([45]\d\d)\b|\b([45]\d\d) (?:Client|Server) Error\b"
@@ -641,7 +656,7 @@ _HTTP = re.compile(
     r"|(?<![\w.-])(400(?=:? Bad Request)|401(?=:? Unauthorized)|403(?=:? Forbidden)|404(?=:? Not Found)"
     r"|407(?=:? Proxy)|408(?=:? Request)"
     r"|429(?=:? Too Many)|500(?=:? Internal Server)|502(?=:? Bad Gateway)|503(?=:? Service)"
-    r"|504(?=:? Gateway))|\(([45]\d\d)\)[ :]|\b\"?code\"?: ([45]\d\d)\b",
+    r"|504(?=:? Gateway))|\b(?:occurred|error|failed|response) \(([45]\d\d)\)|\b\"?code\"?: ([45]\d\d)\b",
     re.I,
 )
 

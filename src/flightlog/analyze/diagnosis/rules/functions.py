@@ -55,11 +55,13 @@ _STOPPED = re.compile(
     r"\bCANCELLED\b(?: AT |\+| by |.{0,40}by)|\*\*\* (?:JOB|STEP) .{0,60}CANCELLED|JobState=CANCELLED"
     r"|(?i:state)[:=] ?CANCELLED"
     r"|TERM_(?:FORCE_)?OWNER|TERM_ADMIN|Job (?:was )?deleted by|removed by user|via condor_rm|\b(?:qdel"
-    r"|bkill|scancel)\b"
+    r"|bkill|scancel)\b(?!: error)"
     r"|^\s*\d+(?:_\d+)?[\s|].*\bCANCELLED\b"
 )
 _FOR_A_REASON = re.compile(r"DUE TO|TIME LIMIT|PREEMPT|NODE FAIL|REQUEUE|MEMORY")
-_ENDED_ITSELF = re.compile(r"\btasks? [\d,-]{1,200}: Exited with exit code (?!143\b|15\b|130\b)\d")
+_ENDED_ITSELF = re.compile(
+    r"\btasks? [\d,-]{1,200}: Exited with exit code (?!143\b|15\b|130\b)\d|\bMPI_A(?:bort\(|BORT was)"
+)
 """A task that ended of its own; one that was told to stop leaves with the signal's code."""
 
 
@@ -78,11 +80,11 @@ def cancelled_by_batch_system(case: Case) -> Found:
     for line in case.reading.text.split("\n"):
         after = after or _ENDED_ITSELF.search(line) is not None
         if _STOPPED.search(line) and not _FOR_A_REASON.search(line):
-            yield Source.scheduler, 0.8 if after else 5.5, line.strip()[:240]
+            yield Source.scheduler, 0.6 if after else 5.5, line.strip()[:240]
             break
     recorded = None if case.facts is None else case.facts.signal
     if "SIGTERM" in (*case.reading.signals, recorded):
-        yield Source.exit, 0.5 if after else 0.95, "ended by SIGTERM"
+        yield Source.exit, 0.4 if after else 0.95, "ended by SIGTERM"
 
 
 # --- code_error ---
