@@ -35,6 +35,7 @@ from flightlog.events import (
 from flightlog.export.limits import PrometheusLimits
 from flightlog.export.prometheus.run_metrics import (
     BUCKETS_S,
+    OTHER,
     RunMetrics,
     RunWatch,
     StableLabels,
@@ -145,15 +146,16 @@ def test_an_attempt_that_is_told_twice_counts_once(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=9))
-def test_a_label_is_kept_by_whom_it_was_given_to(looks: list[list[str]]) -> None:
-    found, before = StableLabels(3), list[str]()
+def test_a_label_is_kept_by_whom_it_was_given_to_and_all_others_share_one(looks: list[list[str]]) -> None:
+    labels = StableLabels(3)
     seen: list[str] = []
     for keys in looks:
         seen += [key for key in keys if key not in seen]
-        now = list(found.choose(keys))
-        assert now[: len(before)] == before
-        assert now == seen[:3]
-        before = now
+        found = labels.summed([((key,), [1, 2]) for key in keys])
+        wanted = {(key,): [1, 2] for key in sorted(keys) if key in seen[:3]}
+        others = sum(key not in seen[:3] for key in keys)
+        wanted |= {(OTHER,): [others, 2 * others]} if others else {}
+        assert list(found.items()) == list(wanted.items())
 
 
 def test_the_most_frequent_names_have_a_label_and_keep_it(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ They are named by Prometheus's conventions (base units, `_total` for counters).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -189,8 +189,8 @@ SELECT {COUNTS_SQL}, count(*) FILTER (started IS NOT NULL) AS started,
 FROM attempt_intervals
 """  # noqa: S608 - constants
 _DURATIONS = f"""
-SELECT task, sum(duration_s), count(*),
-    {", ".join(f"count(*) FILTER (duration_s <= {bound})" for bound in BUCKETS_S)}
+SELECT task, sum(duration_s),
+    {", ".join(f"count(*) FILTER (duration_s <= {bound})" for bound in BUCKETS_S)}, count(*)
 FROM attempt_intervals WHERE state = 'completed' AND duration_s >= 0 AND isfinite(duration_s)
 GROUP BY task ORDER BY count(*) DESC, task
 """  # noqa: S608 - constants
@@ -302,26 +302,14 @@ class RunWatch:
 
     def _durations(self, tables: RunTables) -> dict[str, DurationHistogram]:
         """By name of the task, in order, those without a label of their own last."""
-        found: dict[str, DurationHistogram] = {}
-        rows = [(label(task), *counts) for task, *counts in tables.execute(_DURATIONS).fetchall()]
-        names = self._task_names.choose([name for name, *_ in rows])
-        for task, total, count, *at_most in rows:
-            name = task if task in names else OTHER
-            known = found.get(name, DurationHistogram(0.0, [0] * (len(BUCKETS_S) + 1)))
-            summed = [a + b for a, b in zip(known.at_most, [*at_most, count], strict=True)]
-            found[name] = DurationHistogram(known.sum_s + total, summed)
-        return {name: found[name] for name in sorted(found, key=lambda name: (name == OTHER, name))}
+        rows = [((label(task),), values) for task, *values in tables.execute(_DURATIONS).fetchall()]
+        found = self._task_names.summed(rows)
+        return {name: DurationHistogram(total, counts) for (name,), (total, *counts) in found.items()}
 
     def _failures_of(self, tables: RunTables) -> dict[tuple[str, ...], float]:
-        rows = [
-            ((scope, label(kind)), count) for scope, kind, count, _ in tables.execute(_FAILURES).fetchall()
-        ]
-        kinds = self._failures.choose([kind for kind, _ in rows])
-        found: dict[tuple[str, ...], float] = {}
-        for kind, count in rows:
-            key = kind if kind in kinds else (OTHER, OTHER)
-            found[key] = found.get(key, 0.0) + count
-        return dict(sorted(found.items()))
+        found = tables.execute(_FAILURES).fetchall()
+        rows = [((scope, label(kind)), [count]) for scope, kind, count, _ in found]
+        return {kind: count for kind, (count,) in self._failures.summed(rows).items()}
 
 
 def _cost(run: Run, events: LiveEvents, workers: LiveWorkers, until: int) -> dict[tuple[str, ...], float]:
@@ -381,11 +369,18 @@ class StableLabels:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._chosen: dict[Hashable, None] = {}
+        self._chosen: set[tuple[str, ...]] = set()
 
-    def choose(self, keys: Iterable[Hashable]) -> Collection[Hashable]:
-        """The keys with a label; of these `keys` the first ones get those that are left."""
-        for key in keys:
+    def summed(self, rows: Sequence[tuple[tuple[str, ...], list[Any]]]) -> dict[tuple[str, ...], list[Any]]:
+        """The values of rows by label, in order; those without one are added up, and come last.
+
+        Of keys without a label the first ones get those that are left.
+        """
+        found: dict[tuple[str, ...], list[Any]] = {}
+        for key, values in rows:
             if len(self._chosen) < self._most:
-                self._chosen[key] = None
-        return self._chosen.keys()
+                self._chosen.add(key)
+            shown = key if key in self._chosen else (OTHER,) * len(key)
+            known = found.get(shown, [0] * len(values))
+            found[shown] = [a + b for a, b in zip(known, values, strict=True)]
+        return dict(sorted(found.items(), key=lambda one: (one[0][0] == OTHER, one[0])))

@@ -10,6 +10,15 @@ RhapsodyError
 
 from __future__ import annotations
 
+__all__ = [
+    "BackendError",
+    "ResourceError",
+    "RhapsodyError",
+    "SessionError",
+    "TaskExecutionError",
+    "TaskValidationError",
+]
+
 
 class RhapsodyError(Exception):
     """The base of all errors; `message` is their text."""

@@ -149,7 +149,7 @@ class Dispatch:
         file: CheckpointFile | None,
         interval_s: float | None,
     ) -> None:
-        self._queue, self._counts, self._subscribers, self._file = queue, counts, subscribers, file
+        self._queue, self.counts, self._subscribers, self._file = queue, counts, subscribers, file
         self._interval_s = interval_s
         self._lines: list[dict[str, Any]] = []
         self._warned = False
@@ -209,7 +209,7 @@ class Dispatch:
         try:
             if self._file is not None:
                 self._lines.append(event_line(event, *otel.ids(task)))
-            self._counts.add(event)
+            self.counts.add(event)
             if task is not None:
                 otel.add(event, task)
         except Exception:
@@ -265,10 +265,10 @@ class CheckpointFile:
         self._out.close()
 
 
-def event_line(event: BaseEvent, trace_id: int | None, span_id: int | None) -> dict[str, Any]:
+def event_line(event: BaseEvent, trace_id: int, span_id: int) -> dict[str, Any]:
     """The line of an event, with the ids of its span."""
     line = {one.name: getattr(event, one.name) for one in dataclasses.fields(event)}
-    line |= {"trace_id": hex_id(trace_id), "span_id": hex_id(span_id)}
+    line |= {"trace_id": hex(trace_id), "span_id": hex(span_id)}
     return line | {"name": event.event_type, "section": "event"}
 
 
@@ -276,9 +276,9 @@ def span_line(span: Any) -> dict[str, Any]:
     """The line of a span that has ended."""
     return {
         "name": span.name,
-        "span_id": hex_id(span.context.span_id),
-        "trace_id": hex_id(span.context.trace_id),
-        "parent_span_id": hex_id(span.parent.span_id) if span.parent else None,
+        "span_id": hex(span.context.span_id),
+        "trace_id": hex(span.context.trace_id),
+        "parent_span_id": hex(span.parent.span_id) if span.parent else None,
         "start_ns": span.start_time,
         "end_ns": span.end_time,
         "start_time_s": span.start_time / 1e9,
@@ -308,11 +308,6 @@ def metric_line(metrics: Any) -> dict[str, Any]:
     return line
 
 
-def hex_id(number: int | None) -> str | None:
-    """An id in hexadecimal."""
-    return None if number is None else hex(number)
-
-
 def _encode(line: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(line, enc_hook=str)
@@ -330,8 +325,8 @@ def task_span(span: Any) -> dict[str, Any]:
         **dict.fromkeys(("executable", "task_type"), ""),
         **{name: found[name] for name in _TASK_SPAN if name in found},
         "duration_seconds": round(seconds, 6),
-        "span_id": hex_id(span.context.span_id),
-        "trace_id": hex_id(span.context.trace_id),
+        "span_id": hex(span.context.span_id),
+        "trace_id": hex(span.context.trace_id),
     }
 
 

@@ -228,8 +228,10 @@ def task_event(
         lasted = measured.get("duration_s")
         more["duration_seconds"] = max(0.0, at - (began or 0.0)) if lasted is None else lasted
         if state == "FAILED":
-            error = _error_type(task.get("exception"), task.get("exit_code"))
-            more["error_type"] = attributes["error_type"] = error
+            error = task.get("exception")
+            unnamed = "TaskExecutionError" if task.get("exit_code") else "unknown"
+            named = unnamed if error is None else type(error).__name__
+            more["error_type"] = attributes["error_type"] = named
         if task.get("executable") is not None and task.get("exit_code") is not None:
             attributes["exit_code"] = task["exit_code"]
         if began is None:
@@ -266,9 +268,3 @@ def _executable(task: Mapping[str, Any]) -> str:
     if function is not None:
         return str(getattr(function, "__name__", function))
     return str(next(filter(None, map(task.get, ("executable", "model", "model_name"))), ""))
-
-
-def _error_type(error: object, exit_code: object) -> str:
-    if error is not None:
-        return type(error).__name__
-    return "TaskExecutionError" if exit_code else "unknown"

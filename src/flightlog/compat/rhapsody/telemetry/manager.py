@@ -17,7 +17,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
@@ -112,18 +111,11 @@ class TelemetryManager:
             self._dispatch = dispatch.Dispatch(
                 self._queue, self._counts, self._subscribers, self._open_file(), self._checkpoint_interval
             )
-            self._otel = Providers(
-                session_id=self._session_id,
-                started_at=self._start_time,
-                run=self._record.run,
-                counts=self._counts,
-                enrichers=self._enrichers,
-                span_ended=self._dispatch.span_ended,
-                **self._otel_options,
-            )
+            about = self._session_id, self._start_time, self._record.run
+            self._otel = Providers(*about, self._dispatch, self._enrichers, **self._otel_options)
             self._running = True
-            about = {"recorder": "flightlog", "run": self.run_path and self.run_path.name}
-            self._emit_own(events.SessionStarted, attributes=about)
+            run = {"recorder": "flightlog", "run": self.run_path and self.run_path.name}
+            self._emit_own(events.SessionStarted, attributes=run)
             for adapter in self._adapters:
                 adapter.start()
                 begun.append(adapter)
@@ -135,8 +127,9 @@ class TelemetryManager:
             raise
         for backend in self._backends.values():
             self._give_place(backend)
-        run = partial(self._dispatch.run, self._otel)
-        self._thread = threading.Thread(target=run, name="telemetry", daemon=True)
+        self._thread = threading.Thread(
+            target=self._dispatch.run, args=(self._otel,), name="telemetry", daemon=True
+        )
         self._thread.start()
         atexit.register(self._finish_at_exit)
         self._otel.enter()

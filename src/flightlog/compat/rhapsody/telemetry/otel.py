@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from flightlog.compat.limits import CompatLimits
-from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, SessionCounts, TaskRecord
+from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, Dispatch, SessionCounts, TaskRecord
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, random_id, time_of
 from flightlog.export.otlp.model import OtlpEvent, OtlpSpan, json_form
 from flightlog.export.otlp.model import Resource as OtlpResource
@@ -38,19 +38,17 @@ _STATUS = {"TaskCompleted": "completed", "TaskFailed": "failed", "TaskCanceled":
 class Providers:
     """OpenTelemetry's meters and tracers of one session, and the session's span.
 
-    Where there is a run, the session's span has its ids, so that both are one trace. `span_ended` is called
-    with every ended span, on the thread that ended it.
+    Where there is a run, the session's span has its ids, so that both are one trace. `dispatch` is told of
+    every ended span, on the thread that ended it.
     """
 
     def __init__(
         self,
-        *,
         session_id: str,
         started_at: float,
         run: LiveRun | None,
-        counts: SessionCounts,
+        dispatch: Dispatch,
         enrichers: list[Callable[[BaseEvent], dict[str, Any]]],
-        span_ended: Callable[[Any], None],
         span_processors: Sequence[Any] = (),
         metric_readers: Sequence[Any] = (),
         resource: Any | None = None,
@@ -59,10 +57,10 @@ class Providers:
         self.resource = resource or Resource.create({"service.name": "rhapsody", "session_id": session_id})
         self._reader = InMemoryMetricReader()
         self._meters = MeterProvider(metric_readers=[self._reader, *metric_readers], resource=self.resource)
-        instrument(self._meters.get_meter("rhapsody"), counts)
+        instrument(self._meters.get_meter("rhapsody"), dispatch.counts)
         self._given = PresetIds()
         self._tracers = TracerProvider(resource=self.resource, id_generator=self._given)
-        self.ended = EndedSpans(span_ended)
+        self.ended = EndedSpans(dispatch.span_ended)
         for processor in (self.ended, *span_processors):
             self._tracers.add_span_processor(processor)
         self._tracer = self._tracers.get_tracer("rhapsody")
