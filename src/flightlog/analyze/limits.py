@@ -984,8 +984,6 @@ class ReportLimits:
     """Segments of the critical path that are listed, the longest."""
     max_path_names: Final = 100
     """Names that the critical path is summed up by; `links` is of all."""
-    max_replayed_attempts: Final = 50_000
-    """Up to this many attempts the maximum saving is computed: each answer replays all of them."""
     max_savings: Final = 3
     """Names, and single segments, that the maximum saving is computed of."""
     max_replay_error: Final = 0.25
@@ -1009,8 +1007,6 @@ class ReportLimits:
     # Time of workers
     max_listed_workers: Final = 1000
     """Workers that are listed, the busiest first; counts and sums are of all."""
-    max_compared_marks: Final = 16
-    """Up to this many marks are compared one by one; more by an ordered join."""
     max_listed_jobs: Final = 100
     """Jobs that are listed; counts are of all."""
 

@@ -90,6 +90,12 @@ class StoreLimits:
     """Temporary files of an index that a killed process left behind are removed after this time."""
 
     # Tables
+    max_replayed_attempts: Final = 50_000
+    """Up to this many attempts the maximum saving is computed: each answer replays all of them."""
+    max_task_levels: Final = 32
+    """How many spans may be between a task and those inside of it."""
+    max_compared_marks: Final = 16
+    """Up to this many marks are compared one by one; more by an ordered join."""
     large_stream_bytes: Final = 16 << 20
     """Of a stream of at least this many bytes, rows are kept on disk and not in memory."""
     large_run_memory: Final = "340MB"

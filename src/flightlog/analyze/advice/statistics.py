@@ -21,7 +21,7 @@ from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.predict.eta import replay
 from flightlog.analyze.report.time_shares import TimeSplit, shares
 from flightlog.analyze.tallies import grouped
-from flightlog.core.time import SECOND, moment
+from flightlog.core.time import SECOND
 from flightlog.store.liveness import unix_time
 from flightlog.store.tables.intervals import most_at_once
 from flightlog.store.tables.run_tables import open_tables
@@ -137,10 +137,9 @@ Outcome = list[Advice] | str
 
 def gather(run: Run) -> RunStatistics:
     """The shape of a run. Raises `OSError` or `duckdb.Error` where its files cannot be read."""
-    window = moment(run.info.start_time), moment(run.ending().end_time)
     with open_tables([run]) as tables:
         tables.execute(_NAMED)
-        split = shares(tables, window)
+        split = shares(tables)
         by_workers = split is not None and split.basis == "workers"
         tasks = {row.pop("name"): TaskStatistics(**row) for row in tables.records(_TASKS)}
         [machine] = tables.records(_MACHINE)

@@ -220,7 +220,7 @@ def frame_of(context: ReportContext) -> TimeWindow | None:
     """The time of the run; where its start or end is unknown, that of its attempts and spans. None where all
     is unknown.
     """
-    start, until = context.window
+    start, until = context.tables.window
     if start is None or until is None or until <= start:
         [(first, last)] = context.tables.execute(
             """

@@ -219,7 +219,7 @@ def timeline_of(run: Run) -> TimelineWithSummary:
     anything else.
     """
     with open_context(run, kept_report(run)) as context:
-        time = shares(context.tables, context.window)
+        time = shares(context.tables)
         frame, hosts, items = _laid_out(context)
         drawn = None
         if frame is not None and items is not None:
@@ -319,7 +319,7 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 def overview_of(context: ReportContext) -> Overview:
     """For `report_and`, which gives the views."""
-    start, until = context.window
+    start, until = context.tables.window
     cpu = memory = None
     if start is not None and until is not None and until > start:
         cpu, memory = _machines(context.tables, start, until)

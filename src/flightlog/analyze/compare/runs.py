@@ -14,7 +14,7 @@ from msgspec import Struct
 from flightlog.analyze.compare.results import EnvironmentChange, Share, WallExplained
 from flightlog.analyze.cost.cost import run_cost
 from flightlog.analyze.limits import CompareLimits
-from flightlog.analyze.report.time_shares import TRANSFER, Shares, TimeSplit, shares
+from flightlog.analyze.report.time_shares import Shares, TimeSplit, shares
 from flightlog.analyze.tallies import by_two_keys
 from flightlog.core.time import SECOND, moment
 from flightlog.core.units import format_bytes, format_count, format_duration
@@ -23,6 +23,7 @@ from flightlog.store.documents import read_document
 from flightlog.store.tables.connection import text
 from flightlog.store.tables.intervals import make_attempt_intervals, make_span_intervals
 from flightlog.store.tables.views import USED
+from flightlog.store.tables.worker_time import TRANSFER
 from flightlog.store.tables.workers import make_workers
 
 if TYPE_CHECKING:
@@ -216,9 +217,9 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
     """Where the time of one run went, on a cursor of its own, in which its attempts stand for those of all
     runs.
     """
-    tables = whole.cursor()
     start = moment(run.info.start_time)
     until = None if start is None or wall_s is None else start + round(wall_s * SECOND)
+    tables = whole.cursor((start, until))
     one = text(run.run_id)
     tables.execute(f"""
         CREATE OR REPLACE TEMP VIEW attempts AS
@@ -238,7 +239,7 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
             for source, is_open in sources.items()
         )
         make_span_intervals(tables, spans)
-        return shares(tables, (start, until))
+        return shares(tables)
     finally:
         tables.close()
 

@@ -8,7 +8,7 @@ import pkgutil
 from functools import cache
 from importlib import import_module
 
-from flightlog.analyze.findings.base import SAMPLES, Finding, FindingFacts, Symptom
+from flightlog.analyze.findings.base import Finding, FindingFacts, Symptom
 
 __all__ = ["Finding", "FindingFacts", "Symptom", "find", "symptoms"]
 
@@ -25,6 +25,5 @@ def find(facts: FindingFacts) -> list[Finding]:
 
     Times may overlap: a task that failed may also have been the straggler. They do not add up.
     """
-    facts.tables.execute(SAMPLES)
     found = [finding for symptom in symptoms() for finding in symptom(facts)]
     return sorted(found, key=lambda one: (one.seconds is not None, -(one.seconds or 0.0)))

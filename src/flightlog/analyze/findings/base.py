@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.limits import FindingLimits
-from flightlog.analyze.report.resources import SAMPLES_BY_TREE
 from flightlog.core.time import seconds
 from flightlog.core.units import format_percent
 from flightlog.store.tables.intervals import merge
@@ -56,8 +55,6 @@ class FindingFacts(NamedTuple):
     in_flight: list[InFlight]
     behind: list[Behind]
     tables: RunTables
-    window: tuple[int | None, int | None]
-    """The run's start, and its end or last sign of life, in nanoseconds."""
     devices: DeviceReport | None = None
     """None where no device memory was recorded."""
     replay: Replay | None = None
@@ -85,7 +82,7 @@ class FindingFacts(NamedTuple):
     @property
     def wall_s(self) -> float:
         """The wall time; 0 where it is unknown."""
-        start, until = self.window
+        start, until = self.tables.window
         return seconds(max(0, until - start)) if start is not None and until is not None else 0.0
 
     def saved(self, changes: Changes) -> float | None:
@@ -222,9 +219,7 @@ FROM moments ASOF JOIN {covered} AS covered
 
 def idle_before_retries(facts: FindingFacts) -> float:
     """Seconds in which workers were free, and no task ran or was queued, because tasks that had failed waited
-    to be retried; no part of it is the program's.
-
-    Makes the table `retry_waits`, and reads what `shares` left in the tables.
+    to be retried; no part of it is the program's. Makes the table `retry_waits`.
     """
     tables = facts.tables
     merge(tables, "retry_waits", "component", _RETRY_WAITS)
@@ -240,16 +235,6 @@ def idle_before_retries(facts: FindingFacts) -> float:
     )
     return seconds(with_waits - without)
 
-
-SAMPLES = f"""
-CREATE OR REPLACE TEMP TABLE samples_of_run AS
-SELECT "timestamp", scope, host, pid, worker, final, interval_s, cpus, cpu_percent, cpu_cores,
-    cpu_wait_s, children_cpu_wait_s, interpreter_wait_s, processes,
-    cpu_s, steal_s, throttled_percent, memory_pressure_s, io_pressure_s, memory_used_bytes, swap_used_bytes,
-    rss_bytes, disk_read_bytes_per_s, disk_write_bytes_per_s, gpu_uuid
-FROM ({SAMPLES_BY_TREE})
-"""  # noqa: S608 - a constant
-"""What findings read of the samples, which are read once."""
 
 _BEHIND = """
 WITH idle AS (
@@ -320,8 +305,6 @@ class Behind(NamedTuple):
 def behind(tables: RunTables, shares: Shares | None) -> list[Behind]:
     """The tasks that workers were idle behind, the costliest first; their idle times add up to
     `idle_behind_s`.
-
-    Reads what `shares` left in the tables.
     """
     if shares is None or shares.basis != "workers" or not shares.whole.idle_behind_s:
         return []

@@ -118,7 +118,7 @@ def _own_time(facts: FindingFacts, stretches: Mapping[str, float]) -> dict[str, 
     submitted, nor the end after the first worker was removed, nor what starting and ending a session takes.
     """
     found = dict(stretches)
-    start = facts.window[0]
+    start = facts.tables.window[0]
     submitted, up, stopped, removed = facts.tables.execute(_FIRSTS).fetchall()[0]
     if AFTER in found and stopped is not None and removed is not None:
         found[AFTER] = min(found[AFTER], seconds(removed - stopped))

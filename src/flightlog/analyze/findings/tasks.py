@@ -120,7 +120,7 @@ def hung_tasks(facts: FindingFacts) -> Iterable[Finding]:
     """
     rows = facts.tables.execute(_ENDED).fetchall()
     longest = {name: seconds(int(lasted)) for name, lasted, _ in rows if lasted is not None}
-    until, last = facts.window[1], max((row[2] for row in rows if row[2] is not None), default=None)
+    until, last = facts.tables.window[1], max((row[2] for row in rows if row[2] is not None), default=None)
     if until is None or last is None:
         return
     quiet = seconds(max(0, until - last))

@@ -19,6 +19,7 @@ from flightlog.analyze.tallies import grouped, json_object
 from flightlog.core.intervals import union
 from flightlog.core.time import seconds, timestamp_of
 from flightlog.events.base import Json
+from flightlog.store.tables.waits import may_be_replayed
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
@@ -104,22 +105,18 @@ class TracedPath(NamedTuple):
     """None where there are too many attempts."""
 
 
-def critical_path(tables: RunTables, window: tuple[int | None, int | None]) -> TracedPath | None:
-    """The chain through one run's tasks, from `attempt_intervals` and `worker_launches`; None where no
-    attempt ran or no time passed.
-    """
-    start, until = window
+def critical_path(tables: RunTables) -> TracedPath | None:
+    """The chain through one run's tasks; None where no attempt ran or no time passed."""
+    start, until = tables.window
     if start is None or until is None or until <= start:
         return None
-    size = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL")
-    if not size:
+    if not tables.scalar("SELECT count(*) FROM nodes"):
         return None
-    few = size <= ReportLimits.max_replayed_attempts
-    chain = Chain(tables, start, until, replayed=few)
+    chain = Chain(tables, start, until)
     steps = chain.steps()
     parts, longest = _parts(steps, until - start), _longest(steps)
     alone: dict[int, int] = {}
-    replay = Replay(tables, (start, until)) if few else None
+    replay = Replay(tables, start) if may_be_replayed(tables) else None
     if replay is not None:
         named = [n for n, part in enumerate(parts) if part.kind == "task"][: ReportLimits.max_savings]
         for n in named:
@@ -217,7 +214,7 @@ def _segment(
 OUTSIDE = "outside of spans"
 
 
-def critical_spans(tables: RunTables, window: tuple[int | None, int | None]) -> CriticalPath | None:
+def critical_spans(tables: RunTables) -> CriticalPath | None:
     """The chain through one run's spans, from its `span_intervals` table; None where there are none or no
     time passed.
 
@@ -227,7 +224,7 @@ def critical_spans(tables: RunTables, window: tuple[int | None, int | None]) -> 
     the time by which a span beside it, or beside one around it, ended earlier than the chain. Sums by name
     have none.
     """
-    start, until = window
+    start, until = tables.window
     if start is None or until is None or until <= start:
         return None
     rows = tables.execute(
@@ -385,24 +382,14 @@ class ChainStep(NamedTuple):
 OnChain = tuple[int, str, int, int, int | None, str | None, int, int | None]
 """Number and name of an attempt on the chain, when it began and stopped, what it waited for until when, since
 when it waited for its worker where that was it, and when what the program had waited for stopped."""
-_STARTUPS = """
-CREATE OR REPLACE TEMP VIEW startups AS
-SELECT worker AS worker_name, launched, ready FROM worker_launches WHERE ready IS NOT NULL
-"""
 
 
 class Chain:
-    """The attempts of one run by number, in order of their start, with what each of them waited for, and the
-    chain through them, followed back from the one that ended last.
-
-    The table `bound` has a row for each attempt. It began after the last of these was over: `need`, the one
-    that ended last of the tasks it depends on and of its own earlier attempts; `before`, the last attempt on
-    its worker, if it was queued by then; `ready`, its worker's start-up, likewise; and `submitted`, by the
-    program, which is taken to have waited for the last attempt that had ended then. That is `base` in the
-    table `bases`, of those of the chain that waited for the program, and of all that are to be `replayed`.
+    """The chain through the attempts of one run, followed back from the one that ended last
+    (`store.tables.waits`).
     """
 
-    def __init__(self, tables: RunTables, start: int, until: int, *, replayed: bool) -> None:
+    def __init__(self, tables: RunTables, start: int, until: int) -> None:
         self._tables = tables
         self._start, self._until = start, until
         self.chained: list[tuple[int, int]] = []
@@ -410,14 +397,6 @@ class Chain:
         `steps`."""
         self.gathered: list[tuple[int, int]] = []
         """The same of those that the program submitted after another had ended."""
-        tables.execute(_STARTUPS)
-        tables.execute(_NODES)
-        tables.execute(_TURNS)
-        if tables.scalar("SELECT count(*) FROM turns WHERE began < earlier_stopped"):
-            tables.execute(_SIDE_BY_SIDE)
-        tables.execute(_BOUND, {"start": start})
-        tables.execute("DROP TABLE turns")  # as large as all attempts
-        tables.execute(_BASES, {"all": replayed})
 
     def steps(self) -> list[ChainStep]:
         """The chain from the run's start to its end, in order and without a gap; instant steps are left
@@ -496,80 +475,6 @@ class Chain:
         )
 
 
-_NODES = """
-CREATE OR REPLACE TEMP TABLE in_order AS
-    SELECT task_id, attempt, began, stopped, waits,
-        CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, worker AS worker_name
-    FROM attempt_intervals WHERE began IS NOT NULL AND task IS NOT NULL
-    ORDER BY began, stopped, task_id, attempt;
-CREATE OR REPLACE TEMP VIEW nodes AS SELECT rowid AS n, * FROM in_order;
-CREATE OR REPLACE TEMP TABLE needs AS
-    WITH wanted AS (
-        SELECT nodes.n, nodes.began, unnest(first.depends_on) AS task_id
-        FROM nodes JOIN (SELECT task_id, depends_on FROM attempt_intervals WHERE attempt = 1
-            AND len(depends_on) > 0) AS first
-            USING (task_id)
-    ), met AS ( -- of attempts that were repeated, the last that had ended by then
-        SELECT wanted.n, arg_max(ends.n, (ends.stopped, ends.n)) AS other, max(ends.stopped) AS stopped
-        FROM wanted JOIN nodes AS ends USING (task_id)
-        WHERE ends.stopped <= wanted.began AND ends.n < wanted.n GROUP BY wanted.n, wanted.task_id
-    )
-    SELECT n, other, stopped, false AS again FROM met
-    UNION ALL
-    SELECT again.n, first.n, first.stopped, true
-    FROM (SELECT * FROM nodes WHERE attempt > 1) AS again
-        JOIN nodes AS first ON again.task_id = first.task_id AND first.attempt = again.attempt - 1
-    WHERE first.stopped <= again.began AND first.n < again.n;
-"""
-
-_TURNS = """
-CREATE OR REPLACE TEMP TABLE turns AS
-SELECT n, attempt, began, stopped, waits, submitted, worker_name,
-    CASE WHEN worker_name IS NOT NULL THEN lag(n) OVER same_worker END AS earlier,
-    CASE WHEN worker_name IS NOT NULL THEN lag(stopped) OVER same_worker END AS earlier_stopped
-FROM nodes WINDOW same_worker AS (PARTITION BY worker_name ORDER BY n)
-"""
-"""The attempts with the one before on their worker, where each worker has one at a time; that is much cheaper
-than to look for it, and tried first."""
-_SIDE_BY_SIDE = """
-CREATE OR REPLACE TEMP TABLE turns AS
-SELECT nodes.n, nodes.attempt, nodes.began, nodes.stopped, nodes.waits, nodes.submitted, nodes.worker_name,
-    earlier.n AS earlier, earlier.stopped AS earlier_stopped -- an instant attempt comes not before itself
-FROM nodes ASOF LEFT JOIN nodes AS earlier ON nodes.worker_name = earlier.worker_name
-    AND nodes.began::HUGEINT * 4294967296 + nodes.n > earlier.stopped::HUGEINT * 4294967296 + earlier.n
-"""
-
-_BOUND = """
-CREATE OR REPLACE TEMP TABLE bound AS
-WITH waited AS (
-    SELECT nodes.n, nodes.began, nodes.stopped, need.other AS need,
-        need.stopped AS need_stopped, need.again,
-        CASE WHEN coalesce(nodes.waits <= earlier_stopped, true) THEN earlier END AS before,
-        CASE WHEN before IS NOT NULL THEN earlier_stopped END AS before_stopped,
-        CASE WHEN coalesce(nodes.waits <= startups.ready, true) THEN startups.ready END AS ready,
-            startups.launched,
-        CASE WHEN nodes.submitted BETWEEN $start AND nodes.began THEN nodes.submitted END AS submitted
-    FROM turns AS nodes
-        LEFT JOIN (
-            SELECT n, arg_max(other, (stopped, -other)) AS other, max(stopped) AS stopped,
-                arg_max(again, (stopped, -other)) AS again FROM needs GROUP BY n
-        ) AS need USING (n)
-        LEFT JOIN (
-            SELECT nodes.n, startups.ready, startups.launched
-            FROM (SELECT * FROM nodes WHERE worker_name IN (SELECT worker_name FROM startups)) AS nodes
-                ASOF JOIN startups ON nodes.worker_name = startups.worker_name
-                    AND nodes.began >= startups.ready
-        ) AS startups ON startups.n = nodes.n
-)
-SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
-    CASE moment WHEN need_stopped THEN CASE WHEN again THEN 'retry' ELSE 'need' END
-        WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
-        WHEN submitted THEN 'program' END AS how,
-    how = 'startup' AND coalesce(launched >= submitted, false) AS on_demand,
-    how = 'startup' AND NOT on_demand AND coalesce(launched >= need_stopped, false) AS relaunched,
-    CASE WHEN how IN ('need', 'retry') OR relaunched THEN need WHEN how = 'before' THEN before END AS previous
-FROM waited
-"""
 _PREVIOUS = """
 SELECT n, CASE WHEN how = 'program' OR on_demand THEN base ELSE previous END AS one
 FROM bound LEFT JOIN bases USING (n) WHERE one IS NOT NULL
@@ -577,12 +482,4 @@ FROM bound LEFT JOIN bases USING (n) WHERE one IS NOT NULL
 _ON_CHAIN = """
 CREATE OR REPLACE TEMP TABLE on_chain AS
 SELECT n, task_id, attempt FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))
-"""
-_BASES = """
-CREATE OR REPLACE TEMP TABLE bases AS
-SELECT late.n, ended.n AS base, ended.stopped AS base_stopped
-FROM (FROM bound WHERE how = 'program' OR on_demand OR $all) AS late
-    ASOF JOIN (SELECT min(n) AS n, stopped FROM nodes GROUP BY stopped) AS ended
-        ON late.submitted >= ended.stopped
-WHERE ended.n < late.n
 """

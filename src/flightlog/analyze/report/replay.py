@@ -47,9 +47,8 @@ class Replay:
     free first, in the same order, as an engine does.
     """
 
-    def __init__(self, tables: RunTables, window: tuple[int, int]) -> None:
-        """Of the tables `bound`, `bases`, `nodes` and `needs`, which the critical path has made."""
-        self._start, self._until = window
+    def __init__(self, tables: RunTables, start: int) -> None:
+        self._start = start
         [columns] = tables.execute(_COLUMNS).fetchall()
         self._began, self._stopped, self._moment, self._name, self._before, self._ready = columns[:6]
         self._launched, self._submitted, self._base, self._base_stopped = columns[6:10]

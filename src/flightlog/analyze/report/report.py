@@ -234,9 +234,9 @@ def _report(
     history: Mapping[str, Distribution] | None,
     rates: CostRates | None,
 ) -> Report:
-    run, tables, summary, window = context
+    run, tables, summary = context
     going_on = in_flight(summary, history)
-    measured = measure(tables, window)
+    measured = measure(tables)
     missing = max(0, (run.info.tasks_submitted or 0) - summary.tasks.submitted)
     unknown = bool(missing) and not summary.tasks.submitted
     time = None if measured is None or unknown else shares_of(measured)
@@ -244,25 +244,25 @@ def _report(
         workers = msgspec.structs.replace(summary.workers, utilization=None, efficiency=None)
         summary = msgspec.structs.replace(summary, workers=workers)
     summary, spent = _cost(run, summary, measured, tables, rates)
-    traced = critical_path(tables, window)
-    critical = traced.path if traced is not None else critical_spans(tables, window)
+    traced = critical_path(tables)
+    critical = traced.path if traced is not None else critical_spans(tables)
     late = behind(tables, time)
     replay = traced.replay if traced is not None else None
     devices = _devices(run, tables)
     facts = FindingFacts(
-        *(summary, time, critical, going_on, late, tables, window, devices, replay),
+        *(summary, time, critical, going_on, late, tables, devices, replay),
         planned_workers=_planned_workers(run),
         missing_tasks=missing,
         engine_start_s=0.0 if run.info.engine_start_s is UNSET else run.info.engine_start_s,
         engine_end_s=0.0 if run.info.engine_end_s is UNSET else run.info.engine_end_s,
-        staffed=staffed(tables, time, window),
+        staffed=staffed(tables, time),
     )
     past = _slower(summary, history)
     findings = find(facts)
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
         time=time,
-        concurrency=concurrency(tables, window),
+        concurrency=concurrency(tables),
         critical_path=critical,
         findings=findings,
         verdict=verdict_of(facts, findings, past),

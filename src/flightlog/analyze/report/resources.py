@@ -11,6 +11,7 @@ from flightlog.analyze.report.metrics import total_sql
 from flightlog.analyze.tallies import copied, grouped
 from flightlog.core.stats import exact_sum
 from flightlog.events import ResourceSample
+from flightlog.store.tables.samples import SAMPLES_BY_TREE
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
@@ -116,30 +117,6 @@ def _load_sql(column: str) -> str:
         {total_sql(column)} / count({column}) AS mean, max({column}) AS highest
     """
 
-
-SAMPLES_BY_TREE = """
-WITH trees AS (
-    SELECT host, pid, max(processes) AS processes, count(processes) + count(cpu_s) = 0 AS told,
-        min("timestamp") AS first, max("timestamp") AS last
-    FROM resources WHERE event = 'resource_sample' AND scope = 'worker' AND pid IS NOT NULL GROUP BY host, pid
-), workers_at_once AS (
-    SELECT one.host, count(*) AS number FROM trees AS one JOIN trees AS other
-        ON one.host = other.host AND other.first <= one.first AND one.first <= other.last
-    WHERE one.told AND other.told GROUP BY one.host, one.pid
-), holding AS ( -- hosts on which a tree has more processes than there are workers beside it
-    SELECT host FROM trees JOIN workers_at_once USING (host)
-    GROUP BY host HAVING max(processes) > max(number)
-)
-SELECT * REPLACE (CASE WHEN scope = 'worker' AND (host, pid) IN (
-        SELECT (host, pid) FROM trees JOIN holding USING (host) WHERE told)
-    THEN 'worker_process' ELSE scope END AS scope)
-FROM resources WHERE event = 'resource_sample'
-"""
-"""The samples of a run, each process in one tree.
-
-A worker of Dask tells of itself in scope `worker`, without counters. Where the program started it, as a
-cluster on this machine does, it is a part of the program's tree, which was sampled whole: its samples have
-the scope of such a part."""
 
 _BY_SCOPE = f"""
 WITH samples AS (

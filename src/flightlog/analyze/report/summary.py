@@ -22,7 +22,6 @@ from flightlog.analyze.report.workers import WorkerSummary, worker_summary
 from flightlog.analyze.tallies import copied
 from flightlog.core.displayed import Displayed
 from flightlog.core.stats import exact_sum
-from flightlog.core.time import moment
 from flightlog.events import CostRates
 from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import latest
@@ -86,17 +85,13 @@ class ReportContext(NamedTuple):
     run: Run
     tables: RunTables
     summary: Summary
-    window: tuple[int | None, int | None]
-    """The run's start, and its end or last sign of life; nanoseconds since 1970."""
 
 
 @contextmanager
 def open_context(run: Run, summary: Summary | None = None) -> Iterator[ReportContext]:
     """Read a run in any state; `summary` is what is known of it already."""
     with open_tables([run]) as tables:
-        summary = summary or _summarize(run, tables)
-        window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
-        yield ReportContext(run, tables, summary, window)
+        yield ReportContext(run, tables, summary or _summarize(run, tables))
 
 
 @read_again

@@ -289,13 +289,13 @@ class Concurrency(Struct, frozen=True, kw_only=True):
     """When `peak` ran at once for the first time."""
 
 
-def concurrency(tables: RunTables, window: tuple[int | None, int | None]) -> Concurrency | None:
+def concurrency(tables: RunTables) -> Concurrency | None:
     """Concurrency between the run's start and its end, from its `attempt_intervals` table; None where nothing
     ran or no time passed.
 
     What ran outside of these bounds, by clocks that disagree, is left out of the means.
     """
-    start, until = window
+    start, until = tables.window
     if start is None or until is None or until <= start:
         return None
     most = most_at_once(

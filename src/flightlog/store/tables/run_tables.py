@@ -27,7 +27,7 @@ from flightlog.store.liveness import latest
 from flightlog.store.read.completeness import Coverage
 from flightlog.store.read.files import writer_folders
 from flightlog.store.read.lines import Scan, watched
-from flightlog.store.tables import attempts, intervals, workers
+from flightlog.store.tables import attempts, intervals, samples, waits, worker_time, workers
 from flightlog.store.tables.connection import (
     columns_of,
     create_table,
@@ -376,6 +376,12 @@ _OF_ONE_RUN = {
     "span_intervals": "spans",
 }
 """Relations of one run alone, and the streams that they are made from."""
+_MADE_BY: dict[str, Callable[[RunTables], object]] = {
+    **worker_time.RELATIONS,
+    **waits.RELATIONS,
+    **samples.RELATIONS,
+}
+"""Relations of one run alone that are made from others."""
 LAST_SIGNS = "last_signs"
 _OF_WORKERS = {"worker_launches", "worker_lives", "worker_facts"}
 """Relations of one run alone that are made together, from the events of workers and from attempts."""
@@ -399,6 +405,10 @@ class RunTables:
       to the last sign of life where it is open (`store.tables.intervals`).
     - `worker_launches`, `worker_lives` and `worker_facts`: when each worker was launched, ready and up, and a
       row per worker with what is known of it (`store.tables.workers`).
+    - `uptimes`, `waiting`, `astir`, `gaps`, `measured`, …: where the time of workers went
+      (`store.tables.worker_time`).
+    - `nodes`, `needs`, `bound` and `bases`: what each attempt waited for (`store.tables.waits`).
+    - `samples_of_run`: the samples, each process in one tree (`store.tables.samples`).
 
     Of a run that goes on, each stream is read as it was when it was first needed. What is large waits on
     disk.
@@ -437,11 +447,16 @@ class RunTables:
 
     def keep(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> None:
         """Make a temporary table of rows that the caller has; `columns` are their names with their types."""
+        self._made.add(name)
         create_table(self._connection, name, columns, rows)
 
-    def cursor(self) -> RunTables:
-        """The tables of several runs for another thread: what was made so far, and nothing more."""
-        return _Cursor(self)
+    def cursor(self, window: tuple[int | None, int | None] = (None, None)) -> RunTables:
+        """The tables of several runs for another thread: what was made so far, and nothing more.
+
+        Where the caller makes the intervals and workers of one of the runs, which began and ended so, what
+        follows from these is made, too.
+        """
+        return _Cursor(self, window)
 
     def query_progress(self) -> float:
         """How far the statement is that runs, in percent, from any thread; below 0 where none is known."""
@@ -473,6 +488,8 @@ class RunTables:
             self._connection.execute(f"CREATE TEMP VIEW {LAST_SIGNS} AS FROM {HIDDEN}.{LAST_SIGNS}")
         elif name in _OF_WORKERS and len(self.runs) == 1:
             self.make_workers()
+        elif name in _MADE_BY and len(self.runs) == 1:
+            _MADE_BY[name](self)
         elif name in _OF_ONE_RUN and len(self.runs) == 1:
             self._streams.make([_OF_ONE_RUN[name]])
             {
@@ -616,6 +633,11 @@ class RunTables:
         """When the one run ended, or gave its last sign of life: what is open lasts until then."""
         return moment(self.runs[0].info.end_time or self.last_seen)
 
+    @property
+    def window(self) -> tuple[int | None, int | None]:
+        """When the one run began, and ended or gave its last sign of life; nanoseconds since 1970."""
+        return moment(self.runs[0].info.start_time), self.until
+
     @cached_property
     def last_seen(self) -> str | None:
         """The last event or heartbeat of the one run, whichever is later."""
@@ -652,12 +674,18 @@ class RunTables:
 
 
 class _Cursor(RunTables):
-    def __init__(self, tables: RunTables) -> None:
+    def __init__(self, tables: RunTables, window: tuple[int | None, int | None]) -> None:
         super().__init__(tables._streams, tables.runs)
-        self._connection = tables._connection.cursor()
+        self._connection, self._window = tables._connection.cursor(), window
 
-    def make(self, names: Iterable[str]) -> None:
-        """Nothing: the connection of the tables may be at work in its own thread."""
+    @property
+    def window(self) -> tuple[int | None, int | None]:
+        return self._window
+
+    def _make(self, name: str) -> None:
+        """What follows from temporary tables alone: the connection may be at work in its own thread."""
+        if name in worker_time.RELATIONS:
+            worker_time.make_worker_time(self)
 
 
 @contextmanager
