@@ -65,17 +65,23 @@ NOTHING = (
 
 @read_again
 def devices_of_run(run: Run) -> DeviceReport:
-    """What the run's device events, GPU samples and bundles say; a `UsageError` where it has none of them.
+    """What the run's device events, GPU samples and bundles say; a `UsageError` where it has none of them."""
+    with open_tables([run]) as tables:
+        return devices_of_tables(tables)
+
+
+def devices_of_tables(tables: RunTables) -> DeviceReport:
+    """The same of a run whose tables are open.
 
     Memory does not grow with the number of events, unless they stand out of order.
     """
+    [run] = tables.runs
     bundles, problems = read_bundles(run.path)
     tracks = _tracks(lambda: (one for one in run.events("devices") if isinstance(one, DeviceMemory)))
     if not tracks and not bundles:
         raise UsageError(f"{run.run_id}: {NOTHING}")
-    with open_tables([run]) as tables:
-        gpus = [GpuSamples(**row) for row in tables.records(_GPUS)] if "resources" in run.streams() else []
-        phases = _phases_by_spans(tables, tracks) if "spans" in run.streams() else {}
+    gpus = [GpuSamples(**row) for row in tables.records(_GPUS)] if "resources" in tables.streams else []
+    phases = _phases_by_spans(tables, tracks) if "spans" in tables.streams else {}
     unstopped = {"running": RUNNING, "crashed": INTERRUPTED, "interrupted": INTERRUPTED}
     status = unstopped.get(run.status, INCOMPLETE)
     return _report(run.run_id, tracks, {}, status, bundles, gpus, [*problems, *run.problems], phases)

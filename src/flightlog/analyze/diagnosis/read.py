@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.devices.oom import read_bundles
-from flightlog.analyze.devices.report import devices_of_run
+from flightlog.analyze.devices.report import devices_of_tables
 from flightlog.analyze.devices.results import OomCause
 from flightlog.analyze.history.attempts import Planned, Requested, read_requests
 from flightlog.analyze.limits import DiagnosisLimits
@@ -417,15 +417,15 @@ def read_record(
             (None if one.time_ns is None else one.time_ns / 1e9, one.message or one.folder, one.folder)
             for one in bundles
         ],
-        device_cause=_device_cause(run) if bundles else None,
+        device_cause=_device_cause(tables) if bundles else None,
         recorder_lost=next((reason for one in run.writers() for reason in one.reasons), None),
         problems=problems,
     )
 
 
-def _device_cause(run: Run) -> OomCause | None:
+def _device_cause(tables: RunTables) -> OomCause | None:
     try:
-        outs = devices_of_run(run).out_of_memory
+        outs = devices_of_tables(tables).out_of_memory
     except (UsageError, OSError):
         return None
     return outs[0].causes[0] if outs and outs[0].causes[0].kind != "unknown" else None

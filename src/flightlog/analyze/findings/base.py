@@ -197,14 +197,6 @@ def call(task: str, args: str | None) -> str:
     return f"{task}({inside[:60]}{'…' if len(inside) > 60 else ''})"
 
 
-_RETRY_WAITS = """
-SELECT serves.component, first.stopped AS since,
-    least(again.began, greatest(first.stopped, coalesce(again.waits, again.began))) AS until
-FROM (SELECT * FROM attempt_intervals WHERE attempt > 1) AS again JOIN attempt_intervals AS first
-        ON first.task_id = again.task_id AND first.attempt = again.attempt - 1,
-    (SELECT DISTINCT component FROM uptimes) AS serves
-WHERE first.stopped < again.began
-"""
 _COVERED_IN_GAPS = """
 WITH moments AS (
     SELECT component, unnest([since, until]) AS moment, unnest([-1, 1]) AS sign
@@ -219,10 +211,9 @@ FROM moments ASOF JOIN {covered} AS covered
 
 def idle_before_retries(facts: FindingFacts) -> float:
     """Seconds in which workers were free, and no task ran or was queued, because tasks that had failed waited
-    to be retried; no part of it is the program's. Makes the table `retry_waits`.
+    to be retried; no part of it is the program's.
     """
     tables = facts.tables
-    merge(tables, "retry_waits", "component", _RETRY_WAITS)
     if not tables.scalar("SELECT count(*) FROM retry_waits"):
         return 0.0
     both = (

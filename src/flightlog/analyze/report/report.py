@@ -310,13 +310,13 @@ def _devices(run: Run, tables: RunTables) -> DeviceReport | None:
     if not ran_out and DeviceMemory.stream not in tables.streams:
         return None
     if not ran_out:
-        [(events,)] = tables.execute(f"SELECT count(*) FROM {DeviceMemory.stream}").fetchall()  # noqa: S608
+        events = tables.scalar(f"SELECT count(*) FROM {DeviceMemory.stream}")  # noqa: S608 - ours
         if events > ReportLimits.max_device_events:
             return None
-    from flightlog.analyze.devices.report import devices_of_run
+    from flightlog.analyze.devices.report import devices_of_tables
 
     try:
-        return devices_of_run(run)
+        return devices_of_tables(tables)
     except (UsageError, OSError):  # there is nothing in them
         return None
 

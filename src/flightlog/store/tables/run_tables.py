@@ -369,22 +369,9 @@ _CREATED = re.compile(r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP\s+)?(?:TABLE|VIEW
 """Where it makes a table of the caller's own, which no stream of that name stands for."""
 _WITHIN = re.compile(r"\b(\w+)\s+AS\s+(?:(?:NOT\s+)?MATERIALIZED\s+)?\(", re.IGNORECASE)
 """What it names by WITH, which is of this statement alone."""
-_OF_ONE_RUN = {
-    "task_lines": "tasks",
-    "attempt_intervals": "tasks",
-    "span_rows": "spans",
-    "span_intervals": "spans",
-}
-"""Relations of one run alone, and the streams that they are made from."""
-_MADE_BY: dict[str, Callable[[RunTables], object]] = {
-    **worker_time.RELATIONS,
-    **waits.RELATIONS,
-    **samples.RELATIONS,
-}
-"""Relations of one run alone that are made from others."""
 LAST_SIGNS = "last_signs"
-_OF_WORKERS = {"worker_launches", "worker_lives", "worker_facts"}
-"""Relations of one run alone that are made together, from the events of workers and from attempts."""
+_OF_WORKERS = ("worker_launches", "worker_lives", "worker_facts")
+"""Relations that are made together, from the events of workers and from attempts."""
 BASE_NAME = f"CREATE MACRO base_name(task) AS regexp_replace(task, '{INDEX}', '\\1')"
 """The name of a task without an index, as `core.text.base_name` has it."""
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -405,7 +392,7 @@ class RunTables:
       to the last sign of life where it is open (`store.tables.intervals`).
     - `worker_launches`, `worker_lives` and `worker_facts`: when each worker was launched, ready and up, and a
       row per worker with what is known of it (`store.tables.workers`).
-    - `uptimes`, `waiting`, `astir`, `gaps`, `measured`, …: where the time of workers went
+    - `uptimes`, `waiting`, `astir`, `gaps`, `measured`, `retry_waits`, …: where the time of workers went
       (`store.tables.worker_time`).
     - `nodes`, `needs`, `bound` and `bases`: what each attempt waited for (`store.tables.waits`).
     - `samples_of_run`: the samples, each process in one tree (`store.tables.samples`).
@@ -486,18 +473,8 @@ class RunTables:
         elif name == LAST_SIGNS:
             self._streams.note_last_signs()
             self._connection.execute(f"CREATE TEMP VIEW {LAST_SIGNS} AS FROM {HIDDEN}.{LAST_SIGNS}")
-        elif name in _OF_WORKERS and len(self.runs) == 1:
-            self.make_workers()
-        elif name in _MADE_BY and len(self.runs) == 1:
-            _MADE_BY[name](self)
-        elif name in _OF_ONE_RUN and len(self.runs) == 1:
-            self._streams.make([_OF_ONE_RUN[name]])
-            {
-                "task_lines": self._make_task_lines,
-                "attempt_intervals": self._make_attempt_intervals,
-                "span_rows": self._make_span_rows,
-                "span_intervals": self._make_span_intervals,
-            }[name]()
+        elif name in OF_ONE_RUN and len(self.runs) == 1:
+            OF_ONE_RUN[name](self)
         else:
             self._streams.make([stream_of(name)])
 
@@ -535,8 +512,8 @@ class RunTables:
             self._connection.execute(f"SET memory_limit = '{StoreLimits.large_run_memory}'")
         return frozenset(found)
 
-    def _file(self, name: str) -> Path | None:
-        return self._streams.scratch / f"{name}.parquet" if _OF_ONE_RUN[name] in self._large else None
+    def _file(self, name: str, stream: str) -> Path | None:
+        return self._streams.scratch / f"{name}.parquet" if stream in self._large else None
 
     def _kept_as(self, stream: str) -> dict[str, Any]:
         """How the lines of a stream are kept as columns: where they are in a snapshot, or which are rare."""
@@ -554,9 +531,10 @@ class RunTables:
 
     def _make_task_lines(self, *, whole: bool = False) -> None:
         self._made.add("task_lines")
+        self._streams.make(["tasks"])
         if "attempts" in self._streams.unstored:
             attempts.read_task_lines(
-                self._connection, self._file("task_lines"), whole=whole, **self._kept_as("tasks")
+                self._connection, self._file("task_lines", "tasks"), whole=whole, **self._kept_as("tasks")
             )
         else:
             self.make(["task_events"])
@@ -571,6 +549,7 @@ class RunTables:
         return found.attempts
 
     def _make_attempt_intervals(self) -> None:
+        self._streams.make(["tasks"])
         if "attempts" in self._made or "attempts" not in self._streams.unstored:
             self.make(["attempts"])
             statement = "FROM attempts"
@@ -580,7 +559,7 @@ class RunTables:
             statement = self._lines_to_attempts(whole=False)
         if self._entangled:
             self._use_memory()
-        file = None if self._entangled else self._file("attempt_intervals")
+        file = None if self._entangled else self._file("attempt_intervals", "tasks")
         intervals.make_attempt_intervals(
             self._connection, self.until, statement, file=file, rare=self._rare("tasks")
         )
@@ -588,10 +567,13 @@ class RunTables:
             self._connection.execute("DROP TABLE paired")  # nobody asks for it again, and it is large
 
     def _make_span_rows(self) -> None:
+        self._streams.make(["spans"])
         if "spans" not in self._streams.unstored:
             self.make(["spans"])
             self._connection.execute("CREATE OR REPLACE TEMP VIEW span_rows AS FROM spans")
-        elif attempts.read_spans(self._connection, self._file("span_rows"), **self._kept_as("spans")):
+        elif attempts.read_spans(
+            self._connection, self._file("span_rows", "spans"), **self._kept_as("spans")
+        ):
             self._use_memory()
 
     def _make_span_intervals(self) -> None:
@@ -606,7 +588,7 @@ class RunTables:
 
     def make_workers(self, *, with_attempts: bool = True) -> None:
         """Make the relations of workers, if need be from their events alone: tasks are not read then."""
-        self._made |= _OF_WORKERS
+        self._made.update(_OF_WORKERS)
         if with_attempts:
             self.make(["attempt_intervals"])
         events = self.runs[0].events("workers")
@@ -673,6 +655,19 @@ class RunTables:
         return scan
 
 
+OF_ONE_RUN: dict[str, Callable[[RunTables], object]] = {
+    "task_lines": RunTables._make_task_lines,
+    "attempt_intervals": RunTables._make_attempt_intervals,
+    "span_rows": RunTables._make_span_rows,
+    "span_intervals": RunTables._make_span_intervals,
+    **dict.fromkeys(_OF_WORKERS, RunTables.make_workers),
+    **worker_time.RELATIONS,
+    **waits.RELATIONS,
+    **samples.RELATIONS,
+}
+"""Relations of one run alone, and what makes each of them from others."""
+
+
 class _Cursor(RunTables):
     def __init__(self, tables: RunTables, window: tuple[int | None, int | None]) -> None:
         super().__init__(tables._streams, tables.runs)
@@ -685,7 +680,7 @@ class _Cursor(RunTables):
     def _make(self, name: str) -> None:
         """What follows from temporary tables alone: the connection may be at work in its own thread."""
         if name in worker_time.RELATIONS:
-            worker_time.make_worker_time(self)
+            worker_time.RELATIONS[name](self)
 
 
 @contextmanager

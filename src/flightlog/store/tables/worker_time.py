@@ -252,6 +252,27 @@ _ONE_BY_ONE = (
 )
 _IN_ORDER = "ASOF LEFT JOIN marks ON gaps.component = marks.component AND gaps.until >= marks.moment"
 
-RELATIONS = dict.fromkeys(
-    ("outer_workers", "uptimes", "waiting", "astir", "gaps", "held", "measured"), make_worker_time
-)
+_RETRY_WAITS = """
+SELECT serves.component, first.stopped AS since,
+    least(again.began, greatest(first.stopped, coalesce(again.waits, again.began))) AS until
+FROM (SELECT * FROM attempt_intervals WHERE attempt > 1) AS again JOIN attempt_intervals AS first
+        ON first.task_id = again.task_id AND first.attempt = again.attempt - 1,
+    (SELECT DISTINCT component FROM uptimes) AS serves
+WHERE first.stopped < again.began
+"""
+
+
+def make_retry_waits(tables: RunTables) -> None:
+    """Make `retry_waits`: for each `component` that workers serve, when tasks that had failed waited to be
+    retried.
+    """
+    merge(tables, "retry_waits", "component", _RETRY_WAITS)
+
+
+RELATIONS = {
+    **dict.fromkeys(
+        ("outer_workers", "uptimes", "waiting", "astir", "gaps", "held", "measured"),
+        make_worker_time,
+    ),
+    "retry_waits": make_retry_waits,
+}
