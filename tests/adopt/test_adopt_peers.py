@@ -13,6 +13,7 @@ from adopting import PEERS, STORMLOG, adopt_all, adopt_one, content, events_of
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.verify import verify
 from flightlog.cli.main import main
+from flightlog.devices import load_telemetry_events
 from flightlog.events import (
     ArtifactRecorded,
     CacheLookup,
@@ -289,3 +290,39 @@ def test_other_commands_take_an_adopted_run(tmp_path: Path, capsys: pytest.Captu
     assert Counter(map(kind_of, events_of(run, "tasks")))["task_completed"] == sum(
         isinstance(event, TaskCompleted) for event in events_of(run, "tasks")
     )
+
+
+def test_an_out_of_memory_bundle_of_stormlog_is_a_failed_run_with_its_error(tmp_path: Path) -> None:
+    """As Stormlog's flight recorder writes it."""
+    loaded = json.loads((STORMLOG / "export-v3.json").read_text())
+    records = loaded if isinstance(loaded, list) else loaded["events"]
+    about = {
+        "reason": "torch.OutOfMemoryError",
+        "exception_type": "OutOfMemoryError",
+        "exception_module": "torch",
+        "exception_message": "CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "context": "train",
+        "backend": "cuda",
+        "captured_event_count": len(records),
+        "session_id": records[0]["session_id"],
+        "session_status": "running",
+        "session": None,
+        "custom_metadata": {"batch": 64},
+    }
+    bundle = tmp_path / "dumps" / "oom_dump_1"
+    bundle.mkdir(parents=True)
+    documents = {"events": records, "metadata": about, "environment": {"pid": 1}, "manifest": {"reason": "r"}}
+    for name, value in documents.items():
+        (bundle / f"{name}.json").write_text(json.dumps(value))
+    for path in (bundle, bundle.parent):
+        adoption, run = adopt_one(path, tmp_path / "runs")
+        assert (adoption.kind, adoption.kept["device-memory events"]) == ("stormlog", len(records))
+        assert run.status == "failed"
+        assert run.info.error == "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+        [failure] = events_of(run, "failures")
+        assert (failure.error_type, failure.message) == ("OutOfMemoryError", about["exception_message"])
+        [said] = events_of(run, "events")
+        assert said.fields["reason"] == "torch.OutOfMemoryError"
+        assert said.fields["custom_metadata"] == {"batch": 64}
+        assert len(events_of(run, "devices")) == len(records)
+    assert len(load_telemetry_events(bundle)) == len(records)

@@ -1,5 +1,5 @@
-"""Stormlog's sink folders and exports: device-memory events of any schema version, several ranks in one
-run.
+"""Stormlog's sink folders, exports and out-of-memory bundles: device-memory events of any schema version,
+several ranks in one run.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from typing import Any
 import msgspec
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.source_files import files, folders, head
+from flightlog.adopt.source_files import Record, document, files, folders, head
 from flightlog.core.errors import UsageError
 from flightlog.core.units import format_bytes
-from flightlog.events import DeviceMemory
+from flightlog.events import DeviceMemory, Failure
 from flightlog.events.devices.event import RECORD_FIELDS, TelemetryEvent
 from flightlog.events.devices.records import fill_unknown_counters
 from flightlog.record.values import bounded, clean
 from flightlog.store.devices import reading
 from flightlog.store.devices.reading import MANIFEST, read_manifest, segment_paths
 
+_METADATA = "metadata.json"
+"""What an out-of-memory bundle says of its error."""
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _MARKS = (b'"allocator_allocated_bytes"', b'"memory_allocated"', b'"memory_mb"')
 
 
 class StormlogSinks(Adopter):
-    """A sink folder, a folder of several, or an exported file."""
+    """A sink folder, a folder of several, an exported file, or the bundle of an out-of-memory error."""
 
     name = "stormlog"
     title = "Stormlog sink or export"
@@ -50,13 +52,13 @@ class StormlogSinks(Adopter):
         for ranks in groups.values():
             inside = tuple(file for sink in ranks for file in _sink_files(sink))
             found.append(SourceRecording(ranks[0] if len(ranks) == 1 else path, inside))
-        return [*found, *(SourceRecording(file, (file,)) for file in exports)]
+        return [*found, *(SourceRecording(one, _bundle_files(one) or (one,)) for one in exports)]
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read event by event, rank after rank."""
         account = maker.account
-        where = source.path
-        sinks = list(dict.fromkeys(file.parent for file in source.files if file != where))
+        where, bundle = source.path, _bundle_files(source.path)
+        sinks = list(dict.fromkeys(file.parent for file in source.files if file != where and not bundle))
         jobs, hosts, ranks = set[str](), set[str](), set[int]()
         statuses: dict[str, str] = {}
         peak = (-1, 0)
@@ -84,7 +86,11 @@ class StormlogSinks(Adopter):
         if not maker.counts:
             raise UsageError(f"{where} holds no event of Stormlog that can be read")
         account.keep("sessions", len(statuses))
+        if bundle:
+            statuses = dict.fromkeys(statuses, "interrupted")
         _describe(maker, statuses, jobs, ranks, hosts)
+        if bundle:
+            _add_error(document(where / _METADATA), maker)
         which = f" on rank {-peak[1]}" if len(ranks) > 1 else ""
         account.note(
             f"At most {format_bytes(peak[0])} were allocated{which}; `flightlog devices` explains the "
@@ -118,6 +124,18 @@ def _describe(
     )
 
 
+def _add_error(about: Record, maker: RunMaker) -> None:
+    """Add the error that a bundle is of, which ended the run, and what else the bundle says of it."""
+    kind, message = about.text("exception_type"), bounded(about.text("exception_message") or "", 2000)
+    failure = Failure(scope="run", error_type=kind, message=message, traceback=None, fingerprint=None)
+    at_ns = maker.last_ns or 0
+    maker.add(failure, at_ns, kept="the error that memory ran out with")
+    taken = {"exception_type", "exception_message", "session", "session_status"}
+    maker.add_other("stormlog.oom", about, at_ns, what=_METADATA, but=taken)
+    maker.account.drop("environment.json and manifest.json of the bundle")
+    maker.describe(status="failed", error=f"{kind}: {message}")
+
+
 def _device_event(event: TelemetryEvent, maker: RunMaker) -> DeviceMemory:
     """The event in schema v3, where an unknown counter is 0 and marked as unknown in the metadata."""
     fields: dict[str, Any] = {name: getattr(event, name) for name in RECORD_FIELDS}
@@ -136,12 +154,19 @@ def _found(path: Path) -> tuple[list[Path], list[Path]]:
     """Sink folders and exported files at a path."""
     if path.name == MANIFEST and path.is_file():
         path = path.parent
-    if path.is_file():
-        return [], [path] if _is_export(path) else []
+    if path.is_file() or _bundle_files(path):
+        return [], [path] if path.is_dir() or _is_export(path) else []
     if _is_sink(path):
         return [path], []
     sinks = [one for one in folders(path) if _is_sink(one)]
-    return sinks, [one for one in files(path) if _is_export(one)]
+    bundles = [one for one in folders(path) if _bundle_files(one)]
+    return sinks, [*bundles, *(one for one in files(path) if _is_export(one))]
+
+
+def _bundle_files(path: Path) -> tuple[Path, ...]:
+    """The files of an out-of-memory bundle that are read; none where it is no bundle."""
+    found = path / reading.BUNDLE_EVENTS, path / _METADATA
+    return found if found[0].is_file() and "exception_type" in document(found[1]) else ()
 
 
 def _is_sink(folder: Path) -> bool:

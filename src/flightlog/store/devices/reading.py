@@ -39,6 +39,8 @@ from flightlog.store.read.files import open_regular
 
 MANIFEST = "manifest.json"
 ROLLUPS = "rollups.json"
+BUNDLE_EVENTS = "events.json"
+"""The events of an out-of-memory bundle of Stormlog's."""
 MANIFEST_SCHEMA_VERSION = 2
 MANIFEST_FORMAT = "stormlog.append_only_telemetry_sink"
 _SEGMENT = re.compile(r"segment-(\d+)\.jsonl(\.gz)?")
@@ -183,7 +185,8 @@ class Tally:
 
 
 class TelemetryReading(Tally):
-    """The events of a JSON file, a file of JSON lines, either of them packed by gzip, or a sink folder.
+    """The events of a JSON file, a file of JSON lines, either of them packed by gzip, a sink folder, or an
+    out-of-memory bundle.
 
     Iterate once: events come in the order of the files, and the counts `read`, `skipped`, `torn` and
     `problems` are right when the iteration has ended. Memory does not grow with the number of events. Bad
@@ -219,7 +222,9 @@ class TelemetryReading(Tally):
         be.
         """
         segments = segment_paths(self.path, self.manifest)
-        if segments or self._is_sink():
+        bundle = self.path / BUNDLE_EVENTS
+        document = bundle if not segments and bundle.is_file() else self.path
+        if segments or (document is self.path and self._is_sink()):
             for segment in segments:
                 yield segment, []
                 try:
@@ -231,11 +236,11 @@ class TelemetryReading(Tally):
                 except FileNotFoundError:
                     self.note_gone(segment)
             return
-        if self.path.is_dir():
+        if document.is_dir():
             raise FileNotFoundError(ENOENT, "no telemetry segments in this folder", str(self.path))
-        whole = self.path.resolve()
+        whole = document.resolve()
         reader = self._reader(stable_legacy_session_id(str(whole), self._key or "json"))
-        for batch in TelemetryDocument(self.path, self._key, reader, self).batches():
+        for batch in TelemetryDocument(document, self._key, reader, self).batches():
             self.read += len(batch)
             yield whole, batch
 
