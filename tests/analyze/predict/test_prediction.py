@@ -36,6 +36,7 @@ from flightlog.analyze.predict.predict import (
     train,
 )
 from flightlog.analyze.predict.training import (
+    LEAF,
     Boosting,
     BoostingFailed,
     Trees,
@@ -432,6 +433,14 @@ def test_trees_give_what_the_library_gives_for_missing_numbers_too():
     )  # it compares them itself
     off = sorted(abs(trees.evaluate(row) - value) for row, value in zip(rows, values, strict=True))
     assert off[150] < 0.06
+
+
+def test_a_column_that_no_row_has_a_number_in_tells_nothing():
+    """As an argument is that only newer runs have, where a model of the older ones is made."""
+    rows, shape = [[float(n % 7), math.nan] for n in range(100)], TreeShape(rounds=10, leaves=4, least=5)
+    trees = fit_quantile(rows, [row[0] for row in rows], 0.5, shape)
+    assert {column for tree in trees.trees for column in tree.column} == {LEAF, 0}
+    assert trees.evaluate([3.0, 5.0]) == trees.evaluate([3.0, math.nan])
 
 
 # --- how they fare

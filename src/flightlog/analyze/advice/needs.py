@@ -388,8 +388,6 @@ def _whole(resource: Resource, bound: Bound, exact: Sequence[float]) -> float:
 
 
 def _problem(exact: int, there: int, share: float) -> str:
-    if not there:
-        return "nothing was measured"
     if not exact:
         return (
             f"none of {plural(there, 'attempt')} was measured to the end: {AdviceLimits.min_values} are "

@@ -432,8 +432,6 @@ def waves(tables: RunTables, handover_s: float) -> list[WorkBatch] | None:
 
 def _needs(began: list[int], task_ids: list[str], needed: list[list[str]]) -> list[list[int]]:
     """What each piece waits for, of those that began before it: what a damaged line says may be a circle."""
-    if not any(needed):
-        return []
     numbers = {task_id: number for number, task_id in enumerate(task_ids)}  # of several attempts the last
     return [
         [

@@ -85,13 +85,8 @@ def estimate(sample: Sample, *, draws: int = CompareLimits.bootstrap_draws) -> E
     p95 = None
     if sample.p95_before and sample.p95_after and sample.p95_slopes is not None:
         p95 = math.log(sample.p95_after / sample.p95_before)
-    if min(len(sample.before), len(sample.after)) < CompareLimits.min_blocks:
-        return Estimates(
-            typical=Interval(ratio=_exp(typical)),
-            mean=Interval(ratio=_exp(mean)),
-            p95=None if p95 is None else Interval(ratio=_exp(p95)),
-        )
-    spreads = _with_runs(sample, _spreads(sample, draws))
+    few = min(len(sample.before), len(sample.after)) < CompareLimits.min_blocks
+    spreads = [None] * 3 if few else _with_runs(sample, _spreads(sample, draws))
     return Estimates(
         typical=_interval(typical, spreads[0]),
         mean=_interval(mean, spreads[1]),
@@ -111,7 +106,7 @@ def ratio_of_runs(before: Sequence[float], after: Sequence[float]) -> Interval |
     point = math.fsum(logs[1]) / len(logs[1]) - math.fsum(logs[0]) / len(logs[0])
     df = len(before) + len(after) - 2
     if df < 2:
-        return Interval(ratio=math.exp(point))
+        return _interval(point, None)
     within = sum(_variance(values) * (len(values) - 1) for values in logs if len(values) > 1) / df
     sizes = 1 / len(before) + 1 / len(after)
     if within <= CompareLimits.min_run_deviation**2:
@@ -257,7 +252,10 @@ def _sum_of(parts: Sequence[_LogSpread]) -> _LogSpread:
     return _LogSpread(total, total**2 / unsure if unsure else _CERTAIN)
 
 
-def _interval(point: float, whole: _LogSpread) -> Interval:
+def _interval(point: float, whole: _LogSpread | None) -> Interval:
+    """The ratio of which this is the logarithm; with its bounds where the spread is known."""
+    if whole is None:
+        return Interval(ratio=_exp(point))
     error = math.sqrt(whole.variance)
     reach = error * student_quantile(0.5 + CompareLimits.confidence / 2, whole.df)
     return Interval(

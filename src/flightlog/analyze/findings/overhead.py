@@ -243,30 +243,27 @@ def serialization(facts: FindingFacts, found: Moved) -> Iterable[Finding]:
         "transfer_s": told,
     }
     try_ = "try passing less, keeping large data in files that tasks read, or working where the data is"
-    if matters(facts, lost):
-        because = f", because {largest}" if large else ""
-        yield facts.finding(
-            "serialization",
-            lost,
-            f"{cost_text(facts, lost)} went to moving and serializing data{because}; {try_}.",
-            evidence,
-            where=[found.task] if found.task else [],
-            saves_s=_without_latency(facts, lost) if found.holds_up and not told else None,
-            certainty="measured" if told or not found.holds_up else "likely",
-        )
-    elif (
-        told is None
-        and found.results_bytes >= FindingLimits.large_total_result_bytes
-        and found.results_bytes / found.results >= FindingLimits.large_result_bytes
-        and not found.serialize_s
+    known = matters(facts, lost)
+    if not known and (
+        told is not None
+        or found.results_bytes < FindingLimits.large_total_result_bytes
+        or found.results_bytes / found.results < FindingLimits.large_result_bytes
+        or found.serialize_s
     ):
-        yield facts.finding(
-            "serialization",
-            None,
-            f"An unknown part of this run went to moving results, because {largest}; {try_}.",
-            evidence,
-            where=[found.task],
-        )
+        return
+    because = f", because {largest}" if large else ""
+    likely = known and found.holds_up and not told
+    yield facts.finding(
+        "serialization",
+        lost if known else None,
+        f"{cost_text(facts, lost)} went to moving and serializing data{because}; {try_}."
+        if known
+        else f"An unknown part of this run went to moving results{because}; {try_}.",
+        evidence,
+        where=[found.task] if found.task else [],
+        saves_s=_without_latency(facts, lost) if likely else None,
+        certainty="likely" if likely else "measured",
+    )
 
 
 SYMPTOMS = (overhead,)

@@ -49,16 +49,7 @@ def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
             said.append(f"{format_percent(peak / total)} of {what} of {format_bytes(total)} was in use")
     if not said:
         return
-    if evidence.keys() == {"host_peak_share"} and not _is_own_memory(facts):
-        yield facts.finding(
-            "memory_pressure",
-            None,
-            f"{HOST_RAN_SHORT}: {said[0]}.",
-            evidence,
-            where=list(node.hosts[:3]) if node is not None else [],
-            certainty="likely",
-        )
-        return
+    own = evidence.keys() != {"host_peak_share"} or _is_own_memory(facts)
     lost = seconds(int(ns)) if failed else None
     cost = (
         f"{cost_text(facts, lost)} went to tasks that ran out of memory, because "
@@ -68,9 +59,12 @@ def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
     yield facts.finding(
         "memory_pressure",
         lost,
-        f"{cost}{listed(said)}; try lower concurrency, or more memory for each task.",
+        f"{cost}{listed(said)}; try lower concurrency, or more memory for each task."
+        if own
+        else f"{HOST_RAN_SHORT}: {said[0]}.",
         evidence,
         where=list(node.hosts[:3]) if node is not None else [],
+        certainty="measured" if own else "likely",
     )
 
 

@@ -153,15 +153,14 @@ def _waited(facts: FindingFacts, path: CriticalPath, place: PathPlace) -> Waited
     """What is left of the span's time beside computing, and waiting for a CPU; None where CPU time was not
     measured. That of tasks is their own, or that of the program where all of them ran in its threads.
     """
+    measured = False
     if path.of == "tasks":
         rows = facts.tables.execute(_OF_TASK, [place.names[0]]).fetchall()
         lasted, cpu, queued, known = rows[0] if rows else (None, None, 0, False)
         outer = next((one.seconds for one in path.inside if one.names == place.names[:1]), 0.0)
-        measured = known and lasted and cpu is not None and outer
+        measured = bool(known and lasted and cpu is not None and outer)
         if not measured and not facts.tables.scalar(_ALL_IN_ONE_PROCESS):
             return None
-    else:
-        measured = False
     process = facts.summary.resources.process
     if measured:
         part, cores, held_up = place.seconds / outer, cpu / lasted, queued / lasted

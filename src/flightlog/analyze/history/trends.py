@@ -170,7 +170,7 @@ def trends(
     past = past_runs(
         folder,
         choose=of_the_project,
-        headlines=wanted.needs_headline,
+        headlines=wanted.kind not in {"wall", "failures"},  # which `run.json` alone tells
         task=wanted.task,
         count=count,
         cost_of=cost_of if wanted.kind == "cost" else None,
@@ -346,11 +346,6 @@ class RunMetric(Struct, frozen=True, kw_only=True):
     def relative(self) -> bool:
         """Whether ratios count; of shares and counts differences do."""
         return self.unit not in {"share", "count"}
-
-    @property
-    def needs_headline(self) -> bool:
-        """Whether `run.json` alone does not tell it."""
-        return self.kind not in {"wall", "failures"}
 
     def value(self, run: PastRun, currency: str | None = None) -> Found:
         """The figure of a run; None and the reason where the run has none that could be compared.

@@ -252,13 +252,9 @@ def _measured(quantity: Quantity, attempt: PastAttempt) -> tuple[float | None, b
     if at_limit:
         known = [x for one in (amount, limit) if (x := _within(one, bounds)) is not None]
         return max(known, default=None), True, unknown_limit
-    return None, False, _other_end(attempt)
-
-
-def _other_end(attempt: PastAttempt) -> str:
     if attempt.memory_killed or attempt.timed_out:
-        return "killed for memory" if attempt.memory_killed else "ended at its time limit"
-    return attempt.state if attempt.state in {"failed", "cancelled"} else "never ended"
+        return None, False, "killed for memory" if attempt.memory_killed else "ended at its time limit"
+    return None, False, attempt.state if attempt.state in {"failed", "cancelled"} else "never ended"
 
 
 def _within(amount: float | None, bounds: tuple[float, float]) -> float | None:

@@ -121,8 +121,7 @@ def train(
         trained_at=f"{now():%Y-%m-%dT%H:%M:%SZ}",
         runs=[run.run_id for run in past.runs],
         attempts=len(past.attempts),
-        duration_s=models[0],
-        peak_memory_bytes=models[1],
+        **dict(zip(QUANTITIES, models, strict=True)),
         notes=notes,
     )
 
@@ -535,8 +534,7 @@ def evaluate(past: ProjectHistory, *, find: Callable[[], Boosting] = find_boosti
         project=past.project,
         runs=runs,
         tested_runs=tested,
-        duration_s=scores[0],
-        peak_memory_bytes=scores[1],
+        **dict(zip(QUANTITIES, scores, strict=True)),
         notes=[*dict.fromkeys(notes)],
     )
 

@@ -153,7 +153,8 @@ def fit_quantile(
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped] # it comes with scikit-learn
 
-    x, y = np.asarray(rows, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    x, y = np.array(rows, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    x[:, np.isnan(x).all(axis=0)] = 0.0  # a column without any number is refused, and tells as little
     model = HistGradientBoostingRegressor(
         loss="quantile",
         quantile=q,
