@@ -235,7 +235,8 @@ def test_trials_that_begin_anew_are_not_one_that_diverges(tmp_path: Path) -> Non
 def test_a_loss_that_grows_somewhat_is_told_and_is_not_the_verdict(tmp_path: Path) -> None:
     values = [1.0] * 60 + [1.0 + n for n in range(40)]
     report = reported(tmp_path, [*series("loss", values), *repeated("train", 0.8)])
-    assert findings(report)["diverging"].certainty == "likely"
+    finding = findings(report)["diverging"]
+    assert (finding.certainty, finding.evidence["step"]) == ("likely", 40)  # the last fifth that was so low
     assert report.verdict.kind == "none"
 
 

@@ -155,7 +155,8 @@ def test_a_tree_that_would_not_end_is_refused(changes, problem):
 def seen(
     actual: float, *, run: int = 0, low: float = -1.0, high: float = 1.0, above: bool = False
 ) -> JudgedPrediction:
-    return JudgedPrediction("sim", run, Logs(low, (low + high) / 2, high), actual, above)
+    predicted = Logs(low, (low + high) / 2, high)
+    return JudgedPrediction("sim", None, None, {}, run, actual, above, predicted=predicted)
 
 
 @given(st.lists(st.tuples(FINITE, st.integers(0, 6)), min_size=30, max_size=200))
@@ -163,9 +164,7 @@ def test_a_corrected_interval_holds_nine_of_ten_of_what_it_was_corrected_by(pair
     last = max(run for _, run in pairs)
     all_seen = [seen(actual, run=last) for actual, _ in pairs]
     made = correction(all_seen)
-    inside = [
-        low <= each.actual <= high for each in all_seen for low, _, high in [made.apply(each.predicted)]
-    ]
+    inside = [low <= each.log <= high for each in all_seen for low, _, high in [made.apply(each.predicted)]]
     assert sum(inside) >= 0.9 * len(inside)
 
 
@@ -178,7 +177,7 @@ def test_a_correction_never_pushes_the_expected_value_out(mid, below, above, shi
 
 def test_a_steady_rise_is_carried_on_to_the_next_run():
     rising = [seen(0.1 * run + wiggle, run=run) for run in range(8) for wiggle in (-0.01, 0.0, 0.01)]
-    assert drift([(each.run, each.actual) for each in rising]) == pytest.approx(0.1)
+    assert drift([(each.run, each.log) for each in rising]) == pytest.approx(0.1)
     made = correction(rising)
     assert made.shift == pytest.approx(0.8)
     assert made.margin == pytest.approx(-0.99 + 0.1)

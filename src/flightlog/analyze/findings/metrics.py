@@ -117,7 +117,7 @@ WITH named AS (
     SELECT name, writer, part, median(value) AS usual, count(*) AS number, min(step) AS step
     FROM found WHERE odd IS NULL AND value IS NOT NULL GROUP BY ALL
 ), series AS (
-    SELECT name, min(usual) AS best, arg_max(usual, part) AS last, arg_min(step, usual) AS step,
+    SELECT name, min(usual) AS best, arg_max(usual, part) AS last, arg_min(step, row(usual, -part)) AS step,
         arg_max(usual, part) FILTER (part = 4) AS before, count(*) = 5 AND bool_and(usual > 0)
             AND sum(number) >= $enough AND last >= $ratio * best AND last > before AS diverges
     FROM parts GROUP BY name, writer

@@ -34,7 +34,7 @@ from flightlog.analyze.predict.features import (
     row,
     words,
 )
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import copied, grouped
 from flightlog.core.errors import FlightlogError, MissingExtra
 
 LEAF = -1
@@ -208,15 +208,10 @@ def _tree(nodes: Any) -> Tree:
     )
 
 
-class JudgedPrediction(Struct, frozen=True):
-    """A prediction, and what came of it; all as logarithms."""
+class JudgedPrediction(Example, frozen=True, kw_only=True):
+    """An example, and what was predicted of it, as logarithms."""
 
-    name: str
-    run: int
     predicted: Logs
-    actual: float
-    above: bool = False
-    """What came was more than `actual`, by an unknown amount."""
 
 
 class Correction(Struct, frozen=True):
@@ -250,11 +245,11 @@ def correction(seen: Sequence[JudgedPrediction], learnt: Sequence[JudgedPredicti
         return Correction()
     few = len({each.run for each in whole}) < PredictLimits.min_runs_for_drift
     telling = [*(each for each in learnt if not each.above), *whole] if few else whole
-    slope = drift([(each.run, each.actual - each.predicted.mid) for each in telling])
+    slope = drift([(each.run, each.log - each.predicted.mid) for each in telling])
     following = max(each.run for each in seen) + 1
     weights = recency([each.run for each in seen])
     moved = [
-        (each.actual - each.predicted.mid + slope * (following - each.run), weight)
+        (each.log - each.predicted.mid + slope * (following - each.run), weight)
         for each, weight in zip(seen, weights, strict=True)
         if not each.above
     ]
@@ -262,9 +257,9 @@ def correction(seen: Sequence[JudgedPrediction], learnt: Sequence[JudgedPredicti
     scores: list[tuple[float, float]] = []
     for each, weight in zip(seen, weights, strict=True):
         offset = shift - slope * (following - each.run)
-        over = each.actual - each.predicted.high - offset
+        over = each.log - each.predicted.high - offset
         if not each.above:
-            scores.append((max(each.predicted.low + offset - each.actual, over), weight))
+            scores.append((max(each.predicted.low + offset - each.log, over), weight))
         elif over > 0:  # surely outside; of one whose limit lies inside nothing is known
             scores.append((over, weight))
     enough = PredictLimits.confidence * (sum(weight for _, weight in scores) + 1.0)
@@ -317,7 +312,7 @@ def pinball(predicted: Logs, actual: float) -> float:
     return total / 3
 
 
-T = TypeVar("T", Example, JudgedPrediction)
+T = TypeVar("T", bound=Example)
 
 
 class Boosted(Struct, frozen=True):
@@ -337,6 +332,10 @@ class Boosted(Struct, frozen=True):
         return Logs(
             mid + min(0.0, self.below.evaluate(numbers)), mid, mid + max(0.0, self.above.evaluate(numbers))
         )
+
+    def judged(self, example: Example, center: float) -> JudgedPrediction:
+        """The example with what the trees say of it."""
+        return copied(JudgedPrediction, example, predicted=self.logs(example, center))
 
     def problem(self) -> str | None:
         """What is wrong with its trees, if anything is."""
@@ -437,13 +436,13 @@ def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> Qua
         plain = plain_before.get(example.name)
         if plain is None:
             continue
-        seen["baseline"].append(_judged(example, plain))
+        seen["baseline"].append(copied(JudgedPrediction, example, predicted=plain))
         if boosted is not None:
-            seen["boosting"].append(_judged(example, boosted.logs(example, centers[example.name])))
+            seen["boosting"].append(boosted.judged(example, centers[example.name]))
     learnt: list[JudgedPrediction] = []
     if boosted is not None and len({example.run for example in newer}) < PredictLimits.min_runs_for_drift:
         known = [each for each in older if each.name in centers]
-        learnt = [_judged(each, boosted.logs(each, centers[each.name])) for each in known]
+        learnt = [boosted.judged(each, centers[each.name]) for each in known]
     overall = _compare(seen["boosting"], seen["baseline"])
     judged = {method: _by_name(all_of) for method, all_of in seen.items()}
     names = {
@@ -467,10 +466,6 @@ def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> Qua
         boosted=boosted if any(of.method == "boosting" for of in names.values()) else None,
     )
     return replace(model, between_runs=_between_runs(model, newer))
-
-
-def _judged(example: Example, predicted: Logs) -> JudgedPrediction:
-    return JudgedPrediction(example.name, example.run, predicted, example.log, example.above)
 
 
 def _boost(older: Sequence[Example], centers: dict[str, float], fit: Fit) -> Boosted | None:
@@ -575,7 +570,7 @@ def _compare(
     if not pairs:
         return None
     ours, theirs = (
-        fmean(pinball(one.predicted, one.actual) for one in each) for each in zip(*pairs, strict=True)
+        fmean(pinball(one.predicted, one.log) for one in each) for each in zip(*pairs, strict=True)
     )
     return ours, theirs
 
