@@ -345,7 +345,7 @@ def _search(
     masked, flags = source is Source.words, re.NOFLAG if cased else re.I
     best: tuple[float, str] | None = None
     for passage in case.reading.passages:
-        share = max(passage.share, 0.8) if source in _FINAL else passage.share
+        share = 1.0 if source in _FINAL else passage.share
         if best is not None and share <= best[0]:
             continue
         text, lowered = passage.words if masked else passage.forms
