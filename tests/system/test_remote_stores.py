@@ -57,9 +57,8 @@ HASTE = 10.0
 def remote_of(store: Store, *, timeout_s: float = 30.0) -> RemoteCopies:
     """The store as a new process sees it; a call that is silent for so long counts as lost."""
     calls = Calls(store.address, timeout_s=timeout_s, attempts=2, pause_s=0.05)
-    return RemoteCopies.open(
-        store.address, calls=calls, options={**store.options, "skip_instance_cache": True}
-    )
+    options = {**store.options, "skip_instance_cache": True}
+    return RemoteCopies(open_objects(store.address, calls=calls, options=options))
 
 
 @functools.cache

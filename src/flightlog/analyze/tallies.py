@@ -9,6 +9,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
+from flightlog.core.grouping import grouped as grouped  # noqa: PLC0414 - for others to import
 from flightlog.events.base import Json
 
 T = TypeVar("T")
@@ -23,14 +24,6 @@ def copied(kind: Callable[..., T], source: object, /, **others: Any) -> T:
     fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined]
     value = source.__getitem__ if isinstance(source, Mapping) else partial(getattr, source)
     return kind(**{name: value(name) for name in fields if name not in others}, **others)
-
-
-def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """The second of each pair by the first, both in the order in which they came."""
-    found: dict[K, list[T]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
 
 
 def by_two_keys(rows: Iterable[Sequence[Any]]) -> dict[Any, dict[Any, Any]]:

@@ -304,10 +304,7 @@ def kind_of_secret(text: str) -> str | None:
     if found is not None and found.lastgroup is not None:
         return found.lastgroup.strip("_").replace("_", " ")
     lowered = text.lower()
-    for kind, step in _STEPS:
-        if step(text, lowered) != text:
-            return kind
-    return None
+    return next((kind for kind, step in _STEPS if step(text, lowered) != text), None)
 
 
 def _redact_once(text: str) -> str:

@@ -79,12 +79,10 @@ class DispatchedWorker:
         raise NotImplementedError
 
     def signal(self, deed: Literal["terminate", "kill"]) -> None:
-        """Send SIGTERM or SIGKILL to it, and to the processes below it."""
-        raise NotImplementedError
+        """Send SIGTERM or SIGKILL to it, and to the processes below it, where they are the engine's."""
 
     def removed(self) -> None:
         """The dispatcher has done with it: let everything go that is kept for it."""
-        raise NotImplementedError
 
     def end_attempt(self, attempt: Attempt, why: str) -> None:
         """End one attempt alone, where it `schedules` them."""
@@ -188,7 +186,9 @@ class Backend:
 
 
 class ClusterBackend(DispatchedWorker, Backend):
-    """A cluster that schedules attempts itself: backend of the dispatcher, and its one worker."""
+    """A cluster that schedules attempts itself: backend of the dispatcher, and its one worker. Its processes
+    are left to it.
+    """
 
     schedules = True
 
@@ -200,12 +200,6 @@ class ClusterBackend(DispatchedWorker, Backend):
     def stop(self) -> None:
         """There is nothing more to do."""
         self._dispatcher.remove(self)
-
-    def signal(self, deed: Literal["terminate", "kill"]) -> None:
-        """Its processes are left to the cluster."""
-
-    def removed(self) -> None:
-        """It gets no more attempts."""
 
     def release(self, attempt: Attempt) -> None:
         """The cluster has an attempt no more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, NoReturn, Union
 
@@ -191,11 +192,8 @@ def _decode_by_field(kind: str, cls: type[Event], data: dict[str, Any]) -> Decod
     extra = {name: value for name, value in data.items() if name != "event"}
     for field, takes_null in declared_fields(cls):
         if field.name in extra:
-            try:
+            with suppress(msgspec.ValidationError):
                 fields[field.name] = _convert(extra[field.name], field.type)
-            except msgspec.ValidationError:
-                pass
-            else:
                 del extra[field.name]
         if field.name not in fields and field.required:
             if not takes_null:

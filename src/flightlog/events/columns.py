@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from flightlog.core.grouping import grouped
 from flightlog.events.base import Event, events_of, kind_of
 from flightlog.events.codec import declared_fields
 
@@ -128,9 +129,7 @@ def _filled(name: str, kind: str, defaults: list[tuple[str, Any]]) -> str:
     column = quoted(name)
     if not defaults:
         return column
-    events: dict[str, list[str]] = {}
-    for event, value in defaults:
-        events.setdefault(_literal(value, kind), []).append(_text(event))
+    events = grouped((_literal(value, kind), _text(event)) for event, value in defaults)
     cases = " ".join(
         f"WHEN {column} IS NULL AND event IN ({', '.join(of)}) THEN {literal}"
         for literal, of in events.items()

@@ -20,9 +20,7 @@ def json_schema(stream: str | None = None) -> dict[str, Any]:
     `UsageError` that names the nearest one.
     """
     classes = [cls for each in streams().values() for cls in each] if stream is None else events_of(stream)
-    definitions: dict[str, Any] = {}
-    for cls in classes:
-        definitions.update(_definitions(cls))
+    definitions = {name: part for cls in classes for name, part in _definitions(cls).items()}
     return {
         "$schema": DIALECT,
         "title": f"A line of {stream}.jsonl" if stream else "A line of any stream of a run",

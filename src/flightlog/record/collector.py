@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 from flightlog.core import threads
+from flightlog.core.grouping import grouped
 from flightlog.core.intervals import length, overlap, union
 from flightlog.core.stats import distribution
 from flightlog.record.clock import Clock, monotonic_ns
@@ -155,10 +156,7 @@ class Collector:
 
 def _totals(spans: list[CollectedSpan]) -> dict[str, Any]:
     ended = [span for span in spans if span.end_ns is not None]
-    inside: dict[int, list[tuple[int, int]]] = {}
-    for span in ended:
-        if span.parent_id is not None:
-            inside.setdefault(span.parent_id, []).append(_interval(span))
+    inside = grouped((span.parent_id, _interval(span)) for span in ended)
     busy_ns = 0
     for span in ended:
         own = _interval(span)

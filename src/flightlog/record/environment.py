@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -270,14 +271,12 @@ def read_packages(path: Iterable[str]) -> dict[str, str | None]:
 
 def _metadata_version(info: Path) -> str | None:
     for file in (info / "METADATA", info / "PKG-INFO", info):
-        try:
+        with suppress(OSError):
             for line in _lines(file):
                 if line.startswith("Version:"):
                     return line.partition(":")[2].strip()
                 if not line.strip():
                     break
-        except OSError:
-            continue
     return None
 
 

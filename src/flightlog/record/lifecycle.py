@@ -244,10 +244,10 @@ class OwnedRun:
             self._environment_saved |= keep_open
         if keep_open:  # the process dies, and its first reader completes the run
             return
-        if complete:
+        if complete or self._pulse is None:
             leave_completing(run, self._settings)
-        else:
-            atexit.register(self._pulse_ended)
+        else:  # the interpreter may end soon after the run: the pulse is to write the environment
+            atexit.register(self._pulse.join, RecordLimits.end_wait_s)
         if not patient:
             for thread in (self._pulse, self._sampling):
                 if thread is not None:
@@ -303,11 +303,6 @@ class OwnedRun:
                 save_environment(self.run, environment)
                 save_run(self.run)
         leave_completing(self.run, self._settings)
-
-    def _pulse_ended(self) -> None:
-        """The interpreter ends soon after the run did: let the pulse write the environment."""
-        if self._pulse is not None:
-            self._pulse.join(RecordLimits.end_wait_s)
 
     def _cpu_s(self) -> float:
         return (self._pulse.cpu_s if self._pulse else 0.0) + (self._sampling.cpu_s if self._sampling else 0.0)

@@ -141,11 +141,3 @@ def join_contexts(api: Any = context_api) -> bool:
             return False
         api._RUNTIME_CONTEXT = JoinedContext(base)
         return True
-
-
-def part_contexts(api: Any = context_api) -> None:
-    """Take `join_contexts` back; what is attached now may still be detached."""
-    with _installing:
-        base = getattr(api, "_RUNTIME_CONTEXT", None)
-        if isinstance(base, JoinedContext):
-            api._RUNTIME_CONTEXT = base.base

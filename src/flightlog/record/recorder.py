@@ -235,8 +235,9 @@ class Recorder:
         """Encode and write one event, and let subscribers know what was written."""
         line = b""
         try:
-            if event.of_user:
-                self._define(type(event))
+            if event.of_user and type(event) not in self._defined:  # say first what it holds
+                self._defined.add(type(event))
+                self.emit(definition_of(type(event)))
             if not event.of_user or is_harmless(event):
                 line = _encode_lines([event])
         # A lone surrogate, a huge number, a name that is no string.
@@ -284,12 +285,6 @@ class Recorder:
         if self.bus.subscriptions:
             for event in batch:
                 self.bus.publish(event)
-
-    def _define(self, kind: type[Event]) -> None:
-        """Write down what a user's own event holds, before the first one."""
-        if kind not in self._defined:
-            self._defined.add(kind)
-            self.emit(definition_of(kind))
 
     def _failed(self, error: BaseException) -> None:
         if is_interruption(error):

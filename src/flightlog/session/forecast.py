@@ -18,6 +18,7 @@ from flightlog.analyze.predict.baseline import Estimate
 from flightlog.analyze.predict.eta import ScheduleSpread, makespan, mean_of, simulate
 from flightlog.analyze.predict.predict import Model, estimate
 from flightlog.core.errors import UsageError
+from flightlog.core.grouping import grouped
 from flightlog.core.text import base_name, plural
 from flightlog.session.plan import ExpectedCost, Plan
 from flightlog.store.run import Run
@@ -255,9 +256,7 @@ def _cost(plan: Plan, workers: int, wall: ScheduleSpread) -> tuple[ExpectedCost,
 
 
 def _tasks(calls: Sequence[EstimatedCall]) -> dict[str, TaskForecast]:
-    by_name: dict[str, list[EstimatedCall]] = {}
-    for one in calls:
-        by_name.setdefault(one.call.task, []).append(one)
+    by_name = grouped((one.call.task, one) for one in calls)
     return {
         name: TaskForecast(
             calls=len(mine),

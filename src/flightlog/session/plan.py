@@ -176,10 +176,8 @@ def expected_cost(
 
 
 def _workers(options: Mapping[str, Any]) -> int | None:
-    for name in ("n_workers", "max_workers"):
-        if isinstance(options.get(name), int):
-            return int(options[name])
-    return None
+    said = (options.get(name) for name in ("n_workers", "max_workers"))
+    return next((number for number in said if isinstance(number, int)), None)
 
 
 class Suggestion(Struct, frozen=True, kw_only=True):

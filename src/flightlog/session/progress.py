@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from flightlog.core.displayed import in_notebook, notebook_part
+from flightlog.core.grouping import grouped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -118,7 +119,7 @@ class TaskPace:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._left: dict[str, int] = {}
+        self._left: Counter[str] = Counter()
         self._recent: dict[str, deque[tuple[float, float]]] = {}
         self._running: dict[str, tuple[str, float]] = {}
         self._due = -math.inf
@@ -126,9 +127,7 @@ class TaskPace:
 
     def submitted(self, names: Iterable[str]) -> None:
         """Tasks of these names are to be run."""
-        left = self._left
-        for name in names:
-            left[name] = left.get(name, 0) + 1
+        self._left.update(names)
 
     def started(self, task_id: str, name: str) -> None:
         """A worker executes it."""
@@ -164,9 +163,7 @@ class TaskPace:
         left = {name: count for name, count in list(self._left.items()) if count > 0}
         most = sorted(left, key=lambda name: -left[name])[:NAMES]
         known = {name: found for name in most if (found := self._known(name, earlier, now)) is not None}
-        since: dict[str, list[float]] = {}
-        for name, began in running:
-            since.setdefault(name, []).append(now - began)
+        since = grouped((name, now - began) for name, began in running)
         return remaining(left, known, since, len(running), at_least=len(known) < len(left))
 
     def _known(self, name: str, earlier: Mapping[str, Distribution], now: float) -> KnownDurations | None:

@@ -48,9 +48,8 @@ def find(tmp_path: Path, gpu: FakeGpu) -> Iterator[object]:
 
     watch = GpuWatch(found, clock, {}, spawn=lambda run: None)
     watch.open()
-    task.watch_by(watch)
+    task._watch, task._looked = watch, True
     yield found
-    task.watch_by(None)
     task._start_afresh()
 
 
@@ -178,7 +177,8 @@ class Below(FakeNvml):
         return super().nvmlDeviceGetComputeRunningProcesses(handle)
 
 nvml, (machine, runs, fifo) = Below(), sys.argv[1:]
-gpu_task.watch_by(GpuWatch(lambda: find_driver(nvml=nvml, environ={}, root=machine), modules={}))
+watch = GpuWatch(lambda: find_driver(nvml=nvml, environ={}, root=machine), modules={})
+gpu_task._watch, gpu_task._looked = watch, True
 run_command(["cat", fifo], runs_dir=runs)
 """
 

@@ -337,7 +337,7 @@ def test_a_machine_without_a_gpu_starts_nothing_and_knows_nothing() -> None:
 
 
 def test_a_forked_child_looks_for_a_gpu_by_itself(tmp_path: Path, clock: FakeClock) -> None:
-    gpu_task.watch_by(GpuWatch(lambda: DriverFound(None), spawn=lambda run: None))
+    gpu_task._watch, gpu_task._looked = GpuWatch(lambda: DriverFound(None), spawn=lambda run: None), True
     try:
         assert gpu_task.begin() is not None
         child = os.fork()

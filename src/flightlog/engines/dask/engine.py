@@ -24,6 +24,7 @@ import distributed  # noqa: F401 - what this engine needs: without it, it is sai
 import msgspec
 
 from flightlog.core.errors import UsageError
+from flightlog.core.grouping import grouped
 from flightlog.engines import program
 from flightlog.engines.attempts import CLOSED, STUCK, Attempt
 from flightlog.engines.contract import Outcome, PooledEngine, Reports, WorkerView, refused
@@ -163,8 +164,6 @@ class DaskEngine(PooledEngine):
 
 
 def _in_event_loop() -> bool:
-    import asyncio
-
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -245,7 +244,8 @@ class DaskCluster(ClusterBackend):
         client = self._client = connection.client
         try:
             self._address: str = client.scheduler.address
-            client.subscribe_topic(m.watch_name(self.id), self._on_event)
+            notes = m.watch_name(self.id)
+            client.subscribe_topic(notes, lambda event: self._loop.post(self._on_notes, event[1]))
             self._observer = ClusterObserver(
                 client,
                 self._observed,
@@ -343,14 +343,10 @@ class DaskCluster(ClusterBackend):
             elif self._run is not None:
                 self._run.emit(event)
 
-    def _on_event(self, event: tuple[float, bytes]) -> None:
-        """A worker sends notes; on the client's event loop."""
-        self._loop.post(self._on_notes, event[1])
-
     def _heard(self, kind: str, *facts: Any) -> None:
         """Dask says what became of attempts that their workers cannot tell of; from any thread."""
         handle: dict[str, Callable[..., None]] = {
-            m.RESTART: self._on_restart,
+            m.RESTART: partial(self._lose_all, "the Dask cluster was restarted"),
             m.GONE: self._on_gone,
             m.REFUSED: self._on_refused,
             m.LOST: self._on_lost,
@@ -463,9 +459,6 @@ class DaskCluster(ClusterBackend):
 
     def _attempt_of(self, key: str) -> Attempt | None:
         return self.held.get(int(key.rsplit("-", 2)[1]))
-
-    def _on_restart(self) -> None:
-        self._lose_all("the Dask cluster was restarted")
 
     def _on_gone(self, key: str) -> None:
         if (attempt := self._attempt_of(key)) is not None:
@@ -655,10 +648,7 @@ class Roster:
 
     def views(self, attempts: Iterable[Attempt]) -> list[WorkerView]:
         """The workers there are, and which of these attempts each executes."""
-        running: dict[str, list[str]] = {}
-        for attempt in attempts:
-            if attempt.worker is not None and not attempt.over:
-                running.setdefault(attempt.worker, []).append(attempt.work.task_id)
+        running = grouped((one.worker, one.work.task_id) for one in attempts if not one.over)
         return [
             WorkerView(worker=address, host=host, pid=pid, running=tuple(running.get(address, ())))
             for address, (host, pid) in list(self._homes.items())

@@ -311,22 +311,19 @@ class NannyWatch(NannyPlugin):
         self._wrapped = []
 
     def _wrap(self, owner: Any, name: str) -> None:
-        before = getattr(owner, name)
-        ours = self._heard(before)
-        setattr(owner, name, ours)
-        self._wrapped.append((owner, name, ours, before))
+        before: Callable[[int], None] | None = getattr(owner, name)
 
-    def _heard(self, then: Callable[[int], None] | None) -> Callable[[int], None]:
         def on_exit(exit_code: int) -> None:
             try:
                 if not self._stopped:
                     self._report(exit_code)
             except Exception:
                 log.debug("the end of a worker could not be told", exc_info=True)
-            if then is not None:
-                then(exit_code)
+            if before is not None:
+                before(exit_code)
 
-        return on_exit
+        setattr(owner, name, on_exit)
+        self._wrapped.append((owner, name, on_exit, before))
 
     def _report(self, exit_code: int) -> None:
         nanny = self._nanny

@@ -145,8 +145,16 @@ class RayEngine(PooledEngine):
             options |= {**self._started_with, "include_dashboard": bool(given.include_dashboard)}
         else:
             check_answer(given.address)
-        with ExitStack() as connection, no_notices(self._ray), _no_usage_reports(here), _own_sigterm():
-            connection.enter_context(_errors_alone())
+        with ExitStack() as connection, ExitStack() as meanwhile, no_notices(self._ray):
+            # Below an error it writes to stderr by itself, for as long as it is connected.
+            logger = logging.getLogger("ray")
+            connection.callback(logger.setLevel, logger.level)
+            logger.setLevel(max(logger.level, logging.ERROR))
+            if threading.current_thread() is threading.main_thread():  # which Ray replaces by its own
+                meanwhile.callback(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+            if here and NO_REPORTS not in os.environ:  # nobody has said that its processes may report
+                os.environ[NO_REPORTS] = "0"
+                meanwhile.callback(os.environ.pop, NO_REPORTS, None)
             try:
                 self._ray.init(**options)
             except (ConnectionError, OSError, ValueError, RuntimeError) as error:
@@ -158,44 +166,6 @@ class RayEngine(PooledEngine):
 def _said(**options: Any) -> dict[str, Any]:
     """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-@contextmanager
-def _no_usage_reports(wanted: bool) -> Iterator[None]:
-    """Have processes that Ray starts inside report to nobody, if that is wanted and nobody has said
-    otherwise.
-    """
-    if not wanted or NO_REPORTS in os.environ:
-        yield
-        return
-    os.environ[NO_REPORTS] = "0"
-    try:
-        yield
-    finally:
-        os.environ.pop(NO_REPORTS, None)
-
-
-@contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep the program's way of taking SIGTERM, which Ray replaces by its own."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _errors_alone() -> Iterator[None]:
-    """Ray's logger without what is below an error meanwhile: Ray writes to stderr by itself."""
-    logger = logging.getLogger("ray")
-    level = logger.level
-    logger.setLevel(max(level, logging.ERROR))
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 log = logging.getLogger("flightlog")
@@ -675,10 +645,8 @@ def worker_info(ray: Any, ray_worker: str) -> RayWorkerInfo:
         tables: Any = import_module("ray.core.generated.gcs_pb2")
         state._connect_and_get_accessor()
         raw = state._global_state_accessor.get_worker_info(ray.WorkerID.from_hex(ray_worker))
-        if raw is None:
-            return RayWorkerInfo()
         row = tables.WorkerTableData.FromString(raw)
-    except Exception:  # noqa: BLE001 - these tables are Ray's own and may change: then less is known
+    except Exception:  # noqa: BLE001 - it has none, or its tables have changed: then less is known
         return RayWorkerInfo()
     return RayWorkerInfo(
         alive=row.is_alive,

@@ -102,7 +102,7 @@ class EngineLink:
 
     def __init__(self, setup: RayWorkerSetup) -> None:
         self.setup, self.who = setup, _who()
-        self.recording = WorkerRecording(self.who.worker, setup.home, self._send)
+        self.recording = WorkerRecording(self.who.worker, setup.home, partial(self.tell, CHUNK))
         self._channel = None if setup.channel is None else ChannelClient(setup.channel, self.recording.leave)
         self.mailbox: Any = None
         self._attends = False
@@ -129,9 +129,6 @@ class EngineLink:
             threading.Thread(target=self._attend, name="flightlog-mailbox", daemon=True).start()
         ray.get(self.mailbox.post.remote(kind, text))
 
-    def _send(self, chunk: bytes) -> None:
-        self.tell(CHUNK, chunk)
-
     def _attend(self) -> None:
         import ray
 
@@ -157,10 +154,8 @@ def run_attempt(order: bytes, mailbox: Any = None) -> bytes:
 
     def begun(started: Started) -> None:
         said.append(msgspec.structs.replace(link.who, serial=serial, started=started))
-        try:
+        with suppress(Exception):  # the task runs all the same; its start is told with its end
             link.tell(BEGAN, encode(said[0]))
-        except Exception:  # noqa: BLE001 - the task runs all the same; its start is told with its end
-            return
 
     outcome = execute(work, worker=link.who.worker, alone=True, started=begun, dumps=dumps)
     if not link.mute:

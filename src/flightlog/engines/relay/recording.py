@@ -206,15 +206,10 @@ class OncePerHost:
             self._held.release()
 
     def _take(self) -> bool:
-        try:
-            lock = try_lock(self._lock)
-        except OSError:
-            return False
-        if lock is None or not lock.enforced:
-            return False
-        self._held = lock
-        self._samplers = self._samplers or list(self._make())
-        return True
+        self._held = _hold(self._lock)
+        if self._held is not None and not self._samplers:
+            self._samplers = list(self._make())
+        return self._held is not None
 
 
 Send = Callable[[bytes], None]
@@ -639,7 +634,7 @@ class Spool:
         Where another process has, both send the spool: what arrives twice is taken once.
         """
         if not self._lock.still_held():
-            self._lock = _hold(self.home) or self._lock
+            self._lock = _hold(self.home / LOCK, of_process=True) or self._lock
 
     def release(self) -> None:
         """Leave it to whoever wants to send it."""
@@ -672,7 +667,7 @@ def make_spool(root: Path, run_id: str, trace_id: str, span_id: str) -> Spool:
         # The last spool there was removed between two steps of ours.
         with contextlib.suppress(FileNotFoundError):
             home.mkdir(mode=0o700, parents=True)
-            lock = _hold(home)
+            lock = _hold(home / LOCK, of_process=True)
             if lock is not None:  # nobody has looked into it between two steps of ours
                 break
     else:
@@ -697,7 +692,7 @@ def take_orphans(root: Path, trace_id: str, own: Collection[str]) -> list[Spool]
     for home in _folders(root / trace_id):
         if home.name in own:
             continue
-        lock = _hold(home)
+        lock = _hold(home / LOCK, of_process=True)
         if lock is None:
             continue
         run = next((one for one in _folders(home) if (one / layout.RUN).exists()), None)
@@ -712,12 +707,12 @@ def take_orphans(root: Path, trace_id: str, own: Collection[str]) -> list[Spool]
     return taken
 
 
-def _hold(home: Path) -> FileLock | None:
-    """The lock of a spool, which goes with this process and not to its children; None where another process
-    has it, and where the file system has no locks.
+def _hold(path: Path, *, of_process: bool = False) -> FileLock | None:
+    """A lock, which goes with this process and not to its children where it is `of_process`; None where
+    another process has it, and where the file system has no locks.
     """
     try:
-        lock = try_lock(home / LOCK, of_process=True)
+        lock = try_lock(path, of_process=of_process)
     except OSError:
         return None
     return lock if lock is not None and lock.enforced else None

@@ -18,29 +18,15 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.core.errors import FlightlogError, UsageError
-from flightlog.core.text import first_line, signal_name
+from flightlog.core.text import first_line, signal_name, words
 from flightlog.core.units import format_bytes, format_duration
 from flightlog.engines.limits import EngineLimits
 from flightlog.store.liveness import unix_time
 
 MB = 1 << 20
-FINAL = frozenset(
-    {
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "LAUNCH_FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "RECONFIG_FAIL",
-        "REQUEUED",
-        "REVOKED",
-        "SPECIAL_EXIT",
-        "TIMEOUT",
-    }
+FINAL = words(
+    "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED "
+    "RECONFIG_FAIL REQUEUED REVOKED SPECIAL_EXIT TIMEOUT"
 )
 """States of an attempt that is over."""
 _LATEST = 253402300799
@@ -298,10 +284,8 @@ def _count(listed: Iterable[Any], kind: str, name: str | None = None) -> float |
     """The count of one trackable resource; of a named one (`gres/gpu`) without its kinds, which are counted
     in it.
     """
-    for one in listed:
-        if _at(one, "type") == kind and (name is None or _at(one, "name") == name):
-            return _number(_at(one, "count"))
-    return None
+    found = (one for one in listed if _at(one, "type") == kind and name in {None, _at(one, "name")})
+    return _number(_at(next(found, None), "count"))
 
 
 def _cpu_s(found: Any) -> float | None:

@@ -120,10 +120,9 @@ class SlurmEngine(DaskEngine):
 
     def _note_jobs(self) -> None:
         """Remember the jobs there were: the cluster forgets those that it ends."""
-        for worker in list(getattr(self._cluster, "workers", {}).values()):
-            job_id = getattr(worker, "job_id", None)
-            if job_id:
-                self._jobs[str(job_id)] = None
+        workers = list(getattr(self._cluster, "workers", {}).values())
+        ids = (getattr(worker, "job_id", None) for worker in workers)
+        self._jobs.update((str(job_id), None) for job_id in ids if job_id)
 
     def _account(self, run_path: str) -> None:
         from flightlog.engines.slurm.events import merge_accounting

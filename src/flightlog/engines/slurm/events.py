@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct, field
 
 from flightlog.core.errors import FlightlogError
+from flightlog.core.grouping import grouped
 from flightlog.core.settings import read_settings
 from flightlog.core.time import timestamp_of
 from flightlog.engines.slurm.accounting import Sacct, SlurmJob, SlurmStep, Verdict, ask, verdict
@@ -500,9 +501,7 @@ def _added(run: Run, jobs: Sequence[SlurmJob]) -> tuple[list[Event], int, tuple[
 
 def _by_job(jobs: Sequence[SlurmJob]) -> list[list[SlurmJob]]:
     """All attempts of each job, the first first."""
-    found: dict[str, list[SlurmJob]] = {}
-    for job in jobs:
-        found.setdefault(job.raw_id, []).append(job)
+    found = grouped((job.raw_id, job) for job in jobs)
     return [sorted(of, key=lambda job: job.start or job.submit or 0.0) for of in found.values()]
 
 

@@ -160,8 +160,7 @@ class Child:
         while not ended:
             ended = self._ended in dict(poll.poll())
             # At the end as well: a Ctrl-C is here before the end that it brought about.
-            for number in inbox.read():
-                received += [number] if self._received(number) else []
+            received += [number for number in inbox.read() if self._received(number)]
         at_end()
         os.close(self._over)
         for passage in self.passages.values():

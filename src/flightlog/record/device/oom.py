@@ -35,7 +35,7 @@ from flightlog.record.limits import TrackingLimits
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import Span
 from flightlog.record.values import bounded, clean, text_of
-from flightlog.samplers.frameworks import Allocator
+from flightlog.samplers.frameworks import Allocator, whole
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 
@@ -413,11 +413,11 @@ def shortened(snapshot: Mapping[str, Any], most: int = TrackingLimits.max_segmen
 
 def _segment(segment: Mapping[str, Any]) -> dict[str, Any]:
     blocks = [b for b in _listed(segment.get("blocks")) if isinstance(b, Mapping)]
-    free = [_number(b.get("size")) or 0 for b in blocks if b.get("state") == "inactive"]
+    free = [whole(b.get("size")) or 0 for b in blocks if b.get("state") == "inactive"]
     return {
-        "device": _number(segment.get("device")),
+        "device": whole(segment.get("device")),
         "segment_type": str(segment.get("segment_type"))[:20],
-        **{name: _number(segment.get(name)) for name in _SIZES},
+        **{name: whole(segment.get(name)) for name in _SIZES},
         "blocks": len(blocks),
         "largest_free_block": max(free, default=0),
     }
@@ -425,10 +425,6 @@ def _segment(segment: Mapping[str, Any]) -> dict[str, Any]:
 
 def _listed(value: object) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else ()
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 class Observed(NamedTuple):

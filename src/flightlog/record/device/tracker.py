@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -43,7 +44,7 @@ from flightlog.samplers.frameworks import (
 from flightlog.samplers.gpu.driver import Depth, Device, GpuDriver, open_driver
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class Options(Struct, frozen=True):
     """How to track. Percentages are of the device's memory; None switches an alert off."""
 
     framework: str = AUTO
@@ -576,10 +577,8 @@ def identity(environ: Mapping[str, str] | None = None, modules: Mapping[str, Any
     except Exception:  # noqa: BLE001 - a library of somebody else's, in the middle of whatever it does
         given = {}
     for known in (given, {}):
-        try:
+        with suppress(ValueError):
             return resolve_distributed_identity(**known, env=environ)
-        except ValueError:
-            continue
     return resolve_distributed_identity()
 
 

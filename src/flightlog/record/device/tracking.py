@@ -137,17 +137,8 @@ def track_device_memory(
     `snapshot_bytes`. Outside a run it does nothing. Where this process tracks already, that tracker is shared
     and its options hold. A forked child does not go on tracking.
     """
-    options = checked(
-        Options(
-            framework=framework,
-            interval_s=interval_s,
-            warning_percent=warning_percent,
-            critical_percent=critical_percent,
-            change_bytes=change_bytes,
-            snapshot_bytes=snapshot_bytes,
-        )
-    )
-    return Tracking(options)
+    options = Options(framework, interval_s, warning_percent, critical_percent, change_bytes, snapshot_bytes)
+    return Tracking(checked(options))
 
 
 def track_if_asked(run: LiveRun) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from flightlog.samplers.frameworks import whole
 from flightlog.samplers.gpu.driver import Ask, Depth, Device, Gpu, GpuDriver, visible_to_hip
 
 _NEVER = frozenset({1, 2, 3, 9, 10})
@@ -51,7 +52,7 @@ class AmdDriver(GpuDriver):
     def _fill(self, ask: Ask, depth: Depth, known: dict[str, Any]) -> None:
         smi = self._library
         used, total = (
-            _whole(ask(f"amdsmi_get_gpu_memory_{name}", smi.AmdSmiMemoryType.VRAM))
+            whole(ask(f"amdsmi_get_gpu_memory_{name}", smi.AmdSmiMemoryType.VRAM))
             for name in ("usage", "total")
         )
         known["memory_used_bytes"], known["memory_total_bytes"] = used, total
@@ -77,8 +78,8 @@ class AmdDriver(GpuDriver):
                 known[name] = _first(now, "clk", "cur_clk")
         if depth & Depth.ERRORS:
             errors = ask("amdsmi_get_gpu_total_ecc_count") or {}
-            known["ecc_corrected"] = _whole(errors.get("correctable_count"))
-            known["ecc_uncorrected"] = _whole(errors.get("uncorrectable_count"))
+            known["ecc_corrected"] = whole(errors.get("correctable_count"))
+            known["ecc_uncorrected"] = whole(errors.get("uncorrectable_count"))
 
 
 def _rocr_uuid(asic: Mapping[str, Any]) -> str | None:
@@ -94,10 +95,6 @@ def _number(value: object) -> float | None:
     return float(value)
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _first(values: Mapping[str, Any], *names: str) -> float | None:
     return next((found for found in (_number(values.get(name)) for name in names) if found is not None), None)
 
@@ -110,5 +107,5 @@ def _by_pid(processes: Sequence[Any] | None) -> dict[int, int | None] | None:
         if isinstance(process, Mapping) and isinstance(process.get("pid"), int):
             usage = process.get("memory_usage")
             used = usage.get("vram_mem") if isinstance(usage, Mapping) else process.get("mem")
-            found[process["pid"]] = _whole(used)
+            found[process["pid"]] = whole(used)
     return found

@@ -187,12 +187,6 @@ def begin(root: int | None = None) -> TaskWatch | None:
     return None if _watch is None else _watch.begin(root)
 
 
-def watch_by(watch: GpuWatch | None) -> None:
-    """Measure this process's tasks by this watch from now on; None is not at all."""
-    global _looked, _watch
-    _watch, _looked = watch, True
-
-
 def _start_afresh() -> None:
     """In a forked child: the parent's watch has no thread here; a child finds a GPU for itself."""
     global _looked, _watch

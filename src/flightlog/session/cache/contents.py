@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
+from flightlog.core.grouping import grouped
 from flightlog.session.cache.store import (
     ARGUMENTS_CHANGED,
     FUNCTIONS,
@@ -126,9 +128,7 @@ def leftovers(cache: CacheFolder, now: float) -> list[Path]:
 
 def stats(cache: CacheFolder, hits: Mapping[str, int] | None = None) -> CacheStats:
     """Count a cache; `hits` is how often each key was used, where that is known."""
-    by_function: dict[str, list[Stored]] = {}
-    for entry in stored(cache):
-        by_function.setdefault(entry.function, []).append(entry)
+    by_function = grouped((entry.function, entry) for entry in stored(cache))
     damaged = by_function.pop(NOBODY, [])
     functions = [_count(function, entries, hits) for function, entries in by_function.items()]
     functions.sort(key=lambda one: (-one.bytes, one.function))
@@ -151,12 +151,9 @@ def recorded_hits(runs_dir: Path) -> dict[str, int] | None:
     from flightlog.store.run import Run
 
     runs = run_paths(runs_dir)
-    found: dict[str, int] = {}
-    for path in runs:
-        for event in Run(path).events(CacheLookup.stream):
-            if isinstance(event, CacheLookup) and event.result == "hit" and event.key:
-                found[event.key] = found.get(event.key, 0) + 1
-    return found if runs else None
+    events = (event for path in runs for event in Run(path).events(CacheLookup.stream))
+    hits = (event for event in events if isinstance(event, CacheLookup) and event.result == "hit")
+    return dict(Counter(event.key for event in hits if event.key)) if runs else None
 
 
 def plan_prune(

@@ -145,11 +145,8 @@ def _named(call: ResolvedCall, options: CacheOptions) -> dict[str, Any]:
     found: dict[str, Any] = {"args": tuple(call.args), "kwargs": dict(call.kwargs)}
     rest = "kwargs"
     if signature is not None:
-        try:
+        with suppress(TypeError):  # the call itself will say so, unless the signature is not the whole truth
             bound = signature.bind(*call.args, **call.kwargs)
-        except TypeError:  # the call itself will say so, unless the signature is not the whole truth
-            pass
-        else:
             bound.apply_defaults()
             found = dict(bound.arguments)
             rest = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), "")
@@ -165,10 +162,8 @@ _signatures: WeakKeyDictionary[Any, inspect.Signature | None] = WeakKeyDictionar
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    try:
+    with suppress(KeyError, TypeError):
         return _signatures[function]
-    except (KeyError, TypeError):
-        pass
     try:
         found = inspect.signature(function)
     except (ValueError, TypeError):  # a builtin that does not tell

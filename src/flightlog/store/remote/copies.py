@@ -21,26 +21,18 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from flightlog.core.errors import RemoteError
+from flightlog.core.grouping import grouped
 from flightlog.store import layout
 from flightlog.store.documents import decode_document
 from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer
 from flightlog.store.read.files import part_of
 from flightlog.store.read.lines import read_tail
-from flightlog.store.remote.objects import (
-    Calls,
-    Listed,
-    Objects,
-    file_chunks,
-    make_error,
-    open_objects,
-    sha256_of,
-)
+from flightlog.store.remote.objects import Listed, Objects, file_chunks, make_error, open_objects, sha256_of
 from flightlog.store.remote.state import has_settled, list_files
 
 
@@ -51,11 +43,9 @@ class RemoteCopies:
         self.objects = objects
 
     @classmethod
-    def open(
-        cls, address: str, *, calls: Calls | None = None, options: dict[str, Any] | None = None
-    ) -> RemoteCopies:
+    def open(cls, address: str) -> RemoteCopies:
         """The runs under an address, without asking it anything yet; see `open_objects`."""
-        return cls(open_objects(address, calls=calls, options=options))
+        return cls(open_objects(address))
 
     @property
     def address(self) -> str:
@@ -125,10 +115,8 @@ class RemoteCopies:
             raise make_error("changed", self.address, f"{name}: SHA-256 is not the one that its note says")
 
     def _newest(self, run_id: str) -> Iterator[SyncNote]:
-        revisions: dict[str, list[int]] = {}
-        for one in self.objects.find(f"{run_id}/{FOLDER}", deep=False):
-            if named := parse_note_name(one.name):
-                revisions.setdefault(named[0], []).append(named[1])
+        names = (parse_note_name(one.name) for one in self.objects.find(f"{run_id}/{FOLDER}", deep=False))
+        revisions = grouped(filter(None, names))
         for uploader, found in sorted(revisions.items()):
             for revision in sorted(found, reverse=True):  # one that was cut off is none: the one before holds
                 name = f"{run_id}/{note_name(uploader, revision)}"

@@ -558,7 +558,8 @@ def remote_error(error: BaseException, shown: str) -> RemoteError:
     """The error in our words, for the address `shown`; one that is already is given back."""
     if isinstance(error, RemoteError):
         return error
-    return make_error(_kind(error), shown, _why(error))
+    why = first_line(str(error)).rstrip(".") or type(error).__name__
+    return make_error(_kind(error), shown, why)
 
 
 def make_error(kind: str, shown: str, why: str) -> RemoteError:
@@ -604,8 +605,3 @@ def _numbers(error: BaseException) -> Iterator[int]:
         value = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if isinstance(value, int):
             yield value
-
-
-def _why(error: BaseException) -> str:
-    text = first_line(str(error)).rstrip(".")
-    return text or type(error).__name__

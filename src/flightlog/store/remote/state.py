@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -229,11 +229,9 @@ def begin_state(run: Path, address: str) -> SyncState:
 
 def write_state(run: Path, state: SyncState) -> None:
     """Keep the state, where the directory can be written to; a read-only run is copied all the same."""
-    try:
+    with suppress(OSError):  # it is a matter of speed
         (run / layout.FOLLOWERS).mkdir(exist_ok=True)
         write_document(state_file(run, state.address), state)
-    except OSError:
-        return  # it is a matter of speed
 
 
 def states_of(run: Path) -> list[SyncState]:

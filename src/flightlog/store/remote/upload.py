@@ -117,7 +117,10 @@ class Uploader:
         self._sent_bytes, self._sent_files, self._notes = 0, set(), []
         self._again = frozenset(again)
         try:
-            self._begin()
+            self._there.look()
+            newest = self._there.newest
+            if newest is None or newest.revision != self.state.revision:
+                self.state.files.clear()  # somebody went on elsewhere: what is here is compared by content
             files, complete = self._send_all()
             if files is None:
                 files = list(self._there.files().values())
@@ -143,12 +146,6 @@ class Uploader:
             sent_bytes=self._sent_bytes,
             notes=tuple(self._notes),
         )
-
-    def _begin(self) -> None:
-        self._there.look()
-        newest = self._there.newest
-        if newest is None or newest.revision != self.state.revision:
-            self.state.files.clear()  # somebody went on elsewhere: what is here is compared by content
 
     # What is sent.
 
@@ -541,12 +538,11 @@ def sync_with_patience(
     uploader: Uploader,
     *,
     again: Collection[str] = (),
-    patience_s: float = StoreLimits.upload_timeout_s,
     sleep: Sleep = time.sleep,
     clock: Clock = time.monotonic,
 ) -> Synced:
-    """Copy once, and once more while something passing is in the way, for `patience_s` at the most; then it
-    is raised.
+    """Copy once, and once more while something passing is in the way, for `upload_timeout_s` at the most;
+    then it is raised.
 
     Files whose paths are in `again` are sent whatever is there.
     """
@@ -556,7 +552,7 @@ def sync_with_patience(
             return uploader.sync(again)
         except RemoteError as error:
             wait_s = next(pauses_s)
-            if not error.passing or clock() - began + wait_s > patience_s:
+            if not error.passing or clock() - began + wait_s > StoreLimits.upload_timeout_s:
                 raise
         sleep(wait_s)
 
