@@ -159,12 +159,12 @@ class GenericType:
 
 class _ByContent(GenericType):
     def __hash__(self) -> int:
-        return _number(_digest(self.value))
+        return _content_hash(self.value)
 
 
 class _ByPath(GenericType):
     def __hash__(self) -> int:
-        return _number(_digest(_content(self.value, named=True)))
+        return _content_hash(_content(self.value, named=True))
 
 
 class ValueType(_ByContent):
@@ -282,12 +282,8 @@ def fingerprint(value: Any, return_type: Any) -> Any:
     return hash(return_type(value))
 
 
-def _digest(value: Any) -> bytes:
+def _content_hash(value: Any) -> int:
     try:
-        return digest_value(value)
+        return int.from_bytes(digest_value(value)[:7], "big")
     except Unstable as error:
         raise TypeError(f"{type(value).__name__} has no value that lasts: it is {error}") from None
-
-
-def _number(digest: bytes) -> int:
-    return int.from_bytes(digest[:7], "big")

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
+from mimetypes import MimeTypes
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -281,18 +282,11 @@ _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://(?:\[[0-9A-Fa-f:.]+\])?)(.*)"
 """An address: its scheme, with a host that is an IPv6 number, and the rest."""
 
 _FORMATS = {
-    ".csv": "text/csv",
-    ".html": "text/html",
-    ".json": "application/json",
+    **MimeTypes().types_map[True],
     ".jsonl": "application/jsonl",
     ".log": "text/plain",
     ".md": "text/markdown",
     ".parquet": "application/vnd.apache.parquet",
-    ".pdf": "application/pdf",
-    ".png": "image/png",
-    ".sh": "application/x-sh",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain",
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
 }

@@ -11,8 +11,9 @@ from math import isfinite
 from typing import Any, Protocol
 
 from flightlog.compat.limits import CompatLimits
+from flightlog.core.intervals import length, union
 from flightlog.core.redaction import redact_text
-from flightlog.export.modelops import ModelOpsSummary, span_line
+from flightlog.export.modelops import span_line
 from flightlog.record.collector import CollectedSpan, Collector
 from flightlog.record.span import NoopSpan as RunNoopSpan
 from flightlog.record.span import Span, add_metric, span
@@ -148,13 +149,11 @@ class TelemetryCollector:
         `total_duration` is the time in seconds that ended spans cover: nested and parallel spans count once.
         """
         spans = self.all_spans()
-        summary = ModelOpsSummary()
-        for one in spans:
-            summary.add(one.name, *one.interval_ns())
+        ended = [(start, end) for start, end in (one.interval_ns() for one in spans) if end is not None]
         return {
             "spans": [one.to_dict() for one in spans],
             "total_spans": len(spans),
-            "total_duration": summary.to_dict()["total_duration"],
+            "total_duration": length(union(ended)) / 1e9,
         }
 
     def __getstate__(self) -> dict[str, Any]:

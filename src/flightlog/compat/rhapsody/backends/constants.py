@@ -83,10 +83,9 @@ class StateMapper:
         cls.register_backend_tasks_states(backend, *(state.value for state in TasksMainStates))
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self._state_map[TasksMainStates[name]]
-        except KeyError:
-            raise AttributeError(f"'{type(self).__name__}' has no state '{name}'") from None
+        if name not in TasksMainStates.__members__:
+            raise AttributeError(f"'{type(self).__name__}' has no state '{name}'")
+        return self._state_map[TasksMainStates[name]]
 
     def to_main_state(self, backend_state: Any) -> TasksMainStates:
         """The state that the backend calls so. Raises ValueError for an unknown name."""

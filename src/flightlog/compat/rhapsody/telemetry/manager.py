@@ -322,12 +322,10 @@ class TelemetryManager:
             began = task.started_at
             if began is None and not task.created:
                 continue
-            attributes: dict[str, Any] = {"reason": "telemetry ended before the task did"}
-            if began is None:
-                attributes["incomplete_lifecycle"] = True
-            lasted = {"duration_seconds": max(0.0, now - (began or now))}
-            about = {"task_id": task_id, "attributes": attributes, **lasted}
-            self._emit_own(events.TaskCanceled, task.backend, **about)
+            unseen = {"incomplete_lifecycle": True} if began is None else {}
+            why = {"reason": "telemetry ended before the task did", **unseen}
+            about = {"task_id": task_id, "duration_seconds": max(0.0, now - (began or now))}
+            self._emit_own(events.TaskCanceled, task.backend, attributes=why, **about)
 
     def _end_dispatch(self) -> threading.Thread:
         """Take no more events; the thread ends when all are processed."""
