@@ -254,7 +254,11 @@ class Run(Displayed):
 def open_found(path: Path, *, observer: Observer | None = None, note: Note = warn) -> Run:
     """Open the run in a folder that `find_run` gave; `DamagedRun` where nothing of it can be read."""
     run = Run(path, observer=observer, note=note)
-    if run.inferred and not run.writers() and not _holds_bytes(path):
+    if (
+        run.inferred
+        and not run.writers()
+        and not any(size_at(part.path) for parts in find_parts(path).values() for part in parts)
+    ):
         raise DamagedRun(f"{path} holds nothing that can be read ({'; '.join(run.problems)})")
     return run
 
@@ -328,7 +332,3 @@ def _not_found(ref: str, folder: Path, names: list[str]) -> str:
     close = difflib.get_close_matches(ref, names, n=3, cutoff=0.6)
     hint = f"; close: {', '.join(close)}" if close else ""
     return f"no run {ref!r} in {place(folder)}, which holds {len(names)} run{'s' * (len(names) != 1)}{hint}"
-
-
-def _holds_bytes(path: Path) -> bool:
-    return any(size_at(part.path) for parts in find_parts(path).values() for part in parts)

@@ -64,22 +64,19 @@ class Phase:
         self.peaks: list[int | None] = [None, None, None]
         self.growth: int | None = None
         self.levels: Thinned[Repetition] = Thinned(DeviceLimits.max_repetitions)
-        self._span: str | None = None
+        self.span: str | None = None
+        """In which the repetition goes on."""
         self._start, self._low, self._end = first_ns, None, None  # type: tuple[int, int | None, int | None]
 
     def enter(self, time_ns: int, span: str | None) -> None:
         """The phase is entered from another; back in the same span it goes on, in any other it begins
         again.
         """
-        if self.repetitions and span is not None and span == self._span:
+        if self.repetitions and span is not None and span == self.span:
             return
         self.leave()
-        self._span, self._start, self._low, self._end = span, time_ns, None, None
+        self.span, self._start, self._low, self._end = span, time_ns, None, None
         self.repetitions += 1
-
-    def is_in(self, span: str | None) -> bool:
-        """Whether an event in this span goes on with the repetition."""
-        return span == self._span
 
     def level(self, value: int | None) -> None:
         """Take the level at an event."""
@@ -187,7 +184,7 @@ class Track:
         phase = self._phase
         if phase is not None:
             phase.duration_ns += now - self.end_ns
-            if name == self._name and phase.is_in(span):
+            if name == self._name and span == phase.span:
                 return
         found = self.phases.get(name)
         if found is None:

@@ -35,7 +35,7 @@ from flightlog.analyze.report.kept import (
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.tasks import Concurrency, InFlight, TaskRow, concurrency, in_flight, task_row
-from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of, staffed
+from flightlog.analyze.report.time_shares import Shares, WorkerLife, shares_and_lives, staffed
 from flightlog.analyze.report.verdict import ReportVerdict, verdict_of
 from flightlog.analyze.report.workers import JobSummary, job_summary
 from flightlog.analyze.tallies import grouped
@@ -137,7 +137,9 @@ def report_and(
     if lasting and lines_bytes(run) >= ReportLimits.min_kept_report_bytes and not is_copy(run.path):
         others = {} if kept is None else {name: bytes(one) for name, one in kept.also.items()}
         with suppress(Exception):  # whatever stands in the way of keeping it, there is a report
-            _keep(run, found, others | _encoded_also(also, result), before)
+            if (name := _name_of(also)) is not None and isinstance(result, Struct):
+                others[name] = msgspec.json.encode(result)
+            _keep(run, found, others, before)
     return found, result
 
 
@@ -213,11 +215,6 @@ def _kept_also(kept: Kept, also: Callable[[ReportContext], Also]) -> tuple[Also]
     return None if found is None else (found,)
 
 
-def _encoded_also(also: Callable[[ReportContext], Also], result: Also) -> dict[str, bytes]:
-    name = _name_of(also)
-    return {name: msgspec.json.encode(result)} if name is not None and isinstance(result, Struct) else {}
-
-
 def _name_of(function: Callable[..., object]) -> str | None:
     """The name of a function of a module; None for any other, as a name does not tell closures apart."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
@@ -236,14 +233,14 @@ def _report(
 ) -> Report:
     run, tables, summary = context
     going_on = in_flight(summary, history)
-    measured = measure(tables)
+    time, lives = shares_and_lives(tables)
     missing = max(0, (run.info.tasks_submitted or 0) - summary.tasks.submitted)
     unknown = bool(missing) and not summary.tasks.submitted
-    time = None if measured is None or unknown else shares_of(measured)
     if unknown:  # what workers did is in none of the files
+        time = None
         workers = msgspec.structs.replace(summary.workers, utilization=None, efficiency=None)
         summary = msgspec.structs.replace(summary, workers=workers)
-    summary, spent = _cost(run, summary, measured, tables, rates)
+    summary, spent = _cost(run, summary, lives, tables, rates)
     traced = critical_path(tables)
     critical = traced.path if traced is not None else critical_spans(tables)
     late = behind(tables, time)
@@ -278,7 +275,7 @@ def _report(
 def _cost(
     run: Run,
     summary: Summary,
-    measured: Measured | None,
+    lives: Mapping[str, WorkerLife],
     tables: RunTables,
     instead: CostRates | None,
 ) -> tuple[Summary, CostSplit | None]:
@@ -298,10 +295,10 @@ def _cost(
     )
     if instead is not None:
         summary = msgspec.structs.replace(summary, cost=tally.summary(used))
-    if measured is None or summary.cost.basis != "workers" or summary.cost.workers_total is None:
+    if not lives or summary.cost.basis != "workers" or summary.cost.workers_total is None:
         return summary, None
     prices = worker_prices(rates, used)
-    return summary, None if prices is None else split_cost(measured.lives, prices, rates.currency)
+    return summary, None if prices is None else split_cost(lives, prices, rates.currency)
 
 
 def _devices(run: Run, tables: RunTables) -> DeviceReport | None:

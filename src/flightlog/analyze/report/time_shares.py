@@ -4,7 +4,7 @@ idle.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -65,23 +65,13 @@ class Shares(Struct, frozen=True, kw_only=True):
     """Attempts without a known worker: they are in no worker's time."""
 
 
-class Measured(NamedTuple):
-    """The time of each worker, before it is put into seconds."""
-
-    basis: Literal["workers", "wall"]
-    lives: dict[str, WorkerLife]
-    transfer_known: bool
-    without_worker: int
-
-
 def shares(tables: RunTables) -> Shares | None:
     """The split of one run's time (`store.tables.worker_time`); None where nothing was recorded to split.
 
     Without workers the clock time from the run's start to its end or last sign of life is split: attempts and
     spans are work, the rest is scheduler or idle.
     """
-    measured = measure(tables)
-    return None if measured is None else shares_of(measured)
+    return shares_and_lives(tables)[0]
 
 
 _WORKERS = """
@@ -89,14 +79,14 @@ SELECT worker, up, lived FROM worker_facts ANTI JOIN outer_workers USING (worker
 """
 
 
-def measure(tables: RunTables) -> Measured | None:
-    """As `shares`, of each worker in nanoseconds."""
+def shares_and_lives(tables: RunTables) -> tuple[Shares | None, dict[str, WorkerLife]]:
+    """The same, the busiest workers first, and the time of each worker."""
     start, until = tables.window
     workers = tables.execute(_WORKERS).fetchall()
-    basis: Literal["workers", "wall"] = "workers" if workers else "wall"
-    if not workers:
-        if start is None or until is None or start >= until or not _anything(tables):
-            return None
+    of_workers = bool(workers)
+    if not of_workers:
+        if start is None or until is None or start >= until or not tables.scalar(_ANYTHING):
+            return None, {}
         workers = [("", until - start, until - start)]
     parts = [name for name in WorkerLife.__struct_fields__ if name not in {"up", "total"}]
     sums = ", ".join(f"coalesce(sum({part}), 0)::BIGINT AS {part}" for part in parts)
@@ -104,9 +94,21 @@ def measure(tables: RunTables) -> Measured | None:
     lives = {name: WorkerLife(up=up, total=lived, **measured.get(name, {})) for name, up, lived in workers}
     lost = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL")
     known = any(life.transfer for life in lives.values())
-    return Measured(basis, lives, known, lost if basis == "workers" else 0)
+    order = sorted(lives, key=lambda name: (-lives[name].busy, name))[: ReportLimits.max_listed_workers]
+    found = Shares(
+        basis="workers" if of_workers else "wall",
+        workers=len(lives) if of_workers else 0,
+        whole=_split(list(lives.values()), known),
+        by_worker={name: _split([lives[name]], known) for name in order} if of_workers else {},
+        without_worker=lost if of_workers else 0,
+    )
+    return found, lives
 
 
+_ANYTHING = """
+SELECT EXISTS (FROM attempt_intervals WHERE began IS NOT NULL)
+    OR EXISTS (FROM span_intervals WHERE began IS NOT NULL)
+"""
 _BY_WORKER = """
 WITH startups AS (
     SELECT lane, sum(CASE WHEN ready THEN 0 ELSE until - since END) AS unready FROM gaps GROUP BY lane
@@ -137,20 +139,6 @@ def staffed(tables: RunTables, shares: Shares | None) -> float:
     if shares is None or shares.basis != "workers" or start is None or until is None or until <= start:
         return 1.0
     return min(1.0, int(tables.scalar(_STAFFED)) / (until - start))
-
-
-def shares_of(measured: Measured) -> Shares:
-    """The same in seconds, the busiest workers first."""
-    lives, known = measured.lives, measured.transfer_known
-    order = sorted(lives, key=lambda name: (-lives[name].busy, name))[: ReportLimits.max_listed_workers]
-    of_workers = measured.basis == "workers"
-    return Shares(
-        basis=measured.basis,
-        workers=len(lives) if of_workers else 0,
-        whole=_split(list(lives.values()), known),
-        by_worker={name: _split([lives[name]], known) for name in order} if of_workers else {},
-        without_worker=measured.without_worker,
-    )
 
 
 class WorkerLife(Struct, frozen=True, kw_only=True):
@@ -194,12 +182,3 @@ def _split(lives: list[WorkerLife], transfer_known: bool) -> TimeSplit:
         uptime_s=of("up"),
         attempts=sum(life.attempts for life in lives),
     )
-
-
-def _anything(tables: RunTables) -> bool:
-    row = tables.execute(
-        "SELECT (SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL) + (SELECT count(*) FROM "
-        "span_intervals WHERE "
-        "began IS NOT NULL)"
-    ).fetchone()
-    return bool(row and row[0])

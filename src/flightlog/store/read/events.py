@@ -166,8 +166,10 @@ class RunReading:
         scans = [self._scans[stream] for stream in sorted(self._scans)]
         lost = {scan.stream: sum(n for _, n, _ in self._lost(scan)) for scan in scans}
         unwritten = self._unwritten_tasks(lost)
+        absent = []
         if unwritten:
             lost["tasks"] = unwritten
+            absent.append(f"tasks: the run counted {plural(unwritten, 'task')}, and there is no file of them")
         seen = {writer for scan in scans for writer in scan.coverage} | self._writers.keys()
         unclosed = sorted(w for w in seen if w not in self._writers or not self._writers[w].closed)
         return Completeness(
@@ -176,7 +178,7 @@ class RunReading:
             **{name: sum(getattr(scan, name) for scan in scans) for name in _SUMMED},
             writers=len(seen),
             writers_open=len(unclosed),
-            problems=(*self._problems, *_unwritten_sentence(unwritten), *self._sentences(scans, unclosed)),
+            problems=(*self._problems, *absent, *self._sentences(scans, unclosed)),
             notes=tuple(self._notes({writer for scan in scans for writer, _, _ in self._lost(scan)})),
             reasons=self._reasons(sum(lost.values())),
             writers_unknown=self._unknown(seen),
@@ -255,11 +257,6 @@ class RunReading:
         for scan in scans:
             yield from skipped_sentences(scan)
         yield from unclosed_sentence(() if self._goes_on() else unclosed)
-
-
-def _unwritten_sentence(tasks: int) -> Iterator[str]:
-    if tasks:
-        yield f"tasks: the run counted {plural(tasks, 'task')}, and there is no file of them"
 
 
 def count_lost(path: Path) -> int:

@@ -87,7 +87,7 @@ FROM attempts
 """
 """Whether some attempts wait for others, or were superseded before they began."""
 
-_ENDED_WITH_ATTEMPT = """
+END_OPEN_SPANS = """
 WITH RECURSIVE over AS (
     SELECT span_id, max(stopped) AS stopped FROM attempt_intervals
         WHERE state <> 'running' AND span_id IS NOT NULL AND stopped IS NOT NULL GROUP BY span_id
@@ -100,6 +100,7 @@ UPDATE span_intervals
 SET stopped = greatest(span_intervals.began, least(span_intervals.stopped, over.stopped))
 FROM over WHERE over.span_id = span_intervals.span_id AND span_intervals."open"
 """
+"""Lets spans of `span_intervals` that are open stop with the attempt that they are in, if it is over."""
 
 
 def make_attempt_intervals(
@@ -139,11 +140,6 @@ def make_span_intervals(tables: Executes, spans: str) -> None:
         FROM ({spans})
         """  # noqa: S608 - ours
     )
-
-
-def end_open_spans(tables: Executes) -> None:
-    """Let spans of `span_intervals` that are open stop with the attempt that they are in, if it is over."""
-    tables.execute(_ENDED_WITH_ATTEMPT)
 
 
 def merge(tables: Executes, name: str, key: str, intervals: str) -> None:

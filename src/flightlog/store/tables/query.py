@@ -309,8 +309,10 @@ def names_in(query: str) -> frozenset[str] | None:
                 "PIVOT needs the values it makes columns of: PIVOT … ON state IN ('completed', 'failed') …"
             )
         if kind not in {"SELECT", "SELECT_STATEMENT"}:
-            raise UsageError(f"only SELECT is allowed, and this is {_spoken(kind)}: {_NEVER}")
-        tree = json.loads(_serialized(connection, statement.query))
+            spoken = kind.removesuffix("_STATEMENT").replace("_", " ")
+            raise UsageError(f"only SELECT is allowed, and this is {spoken}: {_NEVER}")
+        [(parsed,)] = connection.execute("SELECT json_serialize_sql(?)", [statement.query]).fetchall()
+        tree = json.loads(parsed)
     if tree.get("error"):
         raise UsageError(f"the query cannot be checked for what it reads: {tree.get('error_message')}")
     nodes = list(_nodes(tree))
@@ -326,15 +328,6 @@ def names_in(query: str) -> frozenset[str] | None:
     if any(node.get("schema_name") not in {"", "main", None} for node in tables):
         return None
     return frozenset(node["table_name"].casefold() for node in tables)
-
-
-def _serialized(connection: Any, query: str) -> str:
-    row = connection.execute("SELECT json_serialize_sql($query)", {"query": query}).fetchone()
-    return str(row[0])
-
-
-def _spoken(kind: str) -> str:
-    return kind.removesuffix("_STATEMENT").replace("_", " ")
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:

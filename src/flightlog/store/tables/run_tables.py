@@ -584,7 +584,7 @@ class RunTables:
         )
         if self.scalar('SELECT count(*) FROM span_rows WHERE "open"'):
             self.make(["attempt_intervals"])
-            intervals.end_open_spans(self._connection)
+            self._connection.execute(intervals.END_OPEN_SPANS)
 
     def make_workers(self, *, with_attempts: bool = True) -> None:
         """Make the relations of workers, if need be from their events alone: tasks are not read then."""
@@ -705,7 +705,8 @@ def open_views(
     """
     with open_streams(runs, names_alone=names_alone) as streams, _blaming(streams.sources):
         wanted = [*NEEDS, *streams.names] if names is None else names
-        streams.make(streams.names if names is None else _streams_for(names))
+        needed = {stream for name in names or () for stream in NEEDS.get(name, {stream_of(name)})}
+        streams.make(streams.names if names is None else needed)
         if "runs" in wanted:
             create_runs(streams.connection, runs)
         one = streams.run_ids[0] if len(streams.run_ids) == 1 else None
@@ -758,11 +759,6 @@ def table_names(runs: Sequence[Run]) -> list[str]:
     """The names of all tables there are of these runs, the derived ones first."""
     found = {stream for run in runs for stream in run.streams()}
     return [*NEEDS, *sorted(view_names(found).values())]
-
-
-def _streams_for(views: Collection[str]) -> set[str]:
-    streams = {stream_of(view) for view in views if view not in NEEDS}
-    return streams.union(*(NEEDS[view] for view in views if view in NEEDS))
 
 
 RUNS = {
