@@ -99,7 +99,7 @@ class ExecutorBackend(ClusterBackend):
         self._futures: dict[int, Future[bytes]] = {}
         self._workers: dict[str, dict[str, Any]] = {}
         """Name, host and process of those that have executed attempts, by their name."""
-        self._receiver = None if run_path is None else ChunkReceiver(run_path)
+        self._receiver = ChunkReceiver(run_path)
 
     def can_end(self, attempt: Attempt) -> bool:
         """Whether it has not begun."""
@@ -145,8 +145,7 @@ class ExecutorBackend(ClusterBackend):
     def close(self) -> None:
         """All is over."""
         self._channel.close()
-        if self._receiver is not None:
-            self._receiver.close()
+        self._receiver.close()
 
     def _home_of(self, attempt: Attempt) -> tuple[str | None, int | None]:
         facts = self._workers.get(attempt.worker or "", {})
@@ -155,7 +154,7 @@ class ExecutorBackend(ClusterBackend):
     def _hear(self, _pid: int, kind: bytes, text: bytes) -> None:
         if kind == BEGAN:
             self._begun(_decode_began(text))
-        elif self._receiver is not None:
+        else:
             self._receiver.take(text)
 
     def _begun(self, began: AttemptStart) -> None:

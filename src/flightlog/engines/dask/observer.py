@@ -90,14 +90,12 @@ class ClusterObserver:
             NannyWatch(token),
             WorkerWatch(token, place, sampled_host),
         )
-        run_path = place.get(RUN, run_path)
-        self._receiver = None if run_path is None else ChunkReceiver(run_path)
+        self._receiver = ChunkReceiver(place.get(RUN, run_path))
         self._arrived: SimpleQueue[bytes | None] = SimpleQueue()
         self._lost: dict[str, list[str]] = {}
         """Keys of an engine's attempts that went with their worker, and wait for how that ended."""
         self._messages = Arrivals(client, down, self._arrived.put)
-        take_chunk = (lambda _chunk: None) if self._receiver is None else self._receiver.take
-        self._chunks = Arrivals(client, parcels, take_chunk)
+        self._chunks = Arrivals(client, parcels, self._receiver.take)
         self._status = self._reason = ""
         self._stopping = threading.Lock()
         self.stopped = threading.Event()
@@ -234,8 +232,7 @@ class ClusterObserver:
             self._look_for_scheduler(self._status)
             self._emit(self._workers.end(time.time(), self._reason))
             self._emit(self._late_requests())
-            if self._receiver is not None:
-                self._receiver.close(self._late_s)
+            self._receiver.close(self._late_s)
         except Exception:
             log.warning("the last that a Dask cluster told could not be recorded", exc_info=True)
         self.stopped.set()

@@ -150,7 +150,7 @@ class DragonBackend(Backend):
         """By Dragon's number of the process."""
         self._told: set[int] = set()
         """Those whose end is known, and their last words are being read."""
-        self.receiver = None if run_path is None else ChunkReceiver(run_path)
+        self.receiver = ChunkReceiver(run_path)
         self._over = threading.Event()
         """Nothing is asked of Dragon any more but for ends."""
         self._joiner = threading.Thread(target=self._join, name="flightlog-joiner", daemon=True)
@@ -180,8 +180,7 @@ class DragonBackend(Backend):
         if self._joiner.ident is not None:
             # What the program asks of Dragon next, it asks alone.
             self._joiner.join(EngineLimits.dragon_request_s)
-        if self.receiver is not None:
-            self.receiver.close()
+        self.receiver.close()
 
     def forget(self, worker: DragonProcess) -> None:
         """A worker is gone: its slot is free again."""
@@ -282,7 +281,7 @@ class DragonProcess(DispatchedWorker):
         if message.kind == READY:
             host, pid = message.head.decode(), message.serial
             self.facts = [{"worker": f"{host}:{pid}", "host": host, "pid": pid}]
-        elif message.kind == CHUNK and self._backend.receiver is not None:
+        elif message.kind == CHUNK:
             self._backend.receiver.take(message.body)
 
     def send(self, attempt: Attempt) -> None:

@@ -150,7 +150,7 @@ class RayEngine(PooledEngine):
             logger = logging.getLogger("ray")
             connection.callback(logger.setLevel, logger.level)
             logger.setLevel(max(logger.level, logging.ERROR))
-            if threading.current_thread() is threading.main_thread():  # which Ray replaces by its own
+            if threading.current_thread() is threading.main_thread():  # Ray sets a handler of its own
                 meanwhile.callback(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
             if here and NO_REPORTS not in os.environ:  # nobody has said that its processes may report
                 os.environ[NO_REPORTS] = "0"

@@ -193,7 +193,7 @@ class RayHome:
 
     def __init__(self, ray: Any, run_path: str | None, begun: Callable[[Began, bool], None]) -> None:
         self._ray, self._run_path, self._begun = ray, run_path, begun
-        self._receiver = None if run_path is None else ChunkReceiver(run_path)
+        self._receiver = ChunkReceiver(run_path)
         self._channel: ChannelServer | None = None
         self.mailbox: Any = None
         """The mailbox, where there are workers on other hosts."""
@@ -270,8 +270,7 @@ class RayHome:
 
     def close(self) -> None:
         """Hear no more; what came is written."""
-        if self._receiver is not None:
-            self._receiver.close()
+        self._receiver.close()
         if self._channel is not None:
             self._channel.close()
         if self.mailbox is not None:
@@ -290,7 +289,7 @@ class RayHome:
                 log.warning("a worker cannot be understood: %s", error)
                 return
             self._begun(began, pid == began.pid)  # in a container, numbers mean other processes
-        elif kind == CHUNK and self._receiver is not None:
+        elif kind == CHUNK:
             self._receiver.take(text)
 
 

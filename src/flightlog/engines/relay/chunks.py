@@ -132,22 +132,22 @@ class ChunkReceiver:
     `take` only puts a chunk into a queue: a thread of its own writes, so that an event loop may call it.
     Nothing of it raises. Bytes that are no chunk for this run are refused, counted in `refused` and said
     once. Close it before the run is closed: that notes which writers were not heard to their end, and what
-    comes later is refused.
+    comes later is refused. Without a run (None) it is closed from the beginning.
     """
 
-    def __init__(self, run_path: str | PathLike[str]) -> None:
+    def __init__(self, run_path: str | PathLike[str] | None) -> None:
         self.taken = 0
         """Chunks that were written, or had been before."""
         self.refused = 0
         """Chunks that were not for this run, or no chunks at all."""
         self.dropped = 0
         """Chunks that came faster than the disk took them, or that it never took."""
-        self._files = ReceivedFiles(Path(run_path))
+        self._files = ReceivedFiles(Path(run_path or os.devnull))
         self._changed = threading.Condition()
         self._queue: deque[bytes] = deque()
         self._bytes = 0
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._closed = run_path is None
         self._told: set[str] = set()
 
     def take(self, chunk: bytes) -> None:

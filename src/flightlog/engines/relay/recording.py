@@ -282,7 +282,8 @@ def depart(place: Mapping[str, str] | None = None, timeout_s: float = 10.0, *, r
 def _look(key: _Key, span_id: str, send: Send, root: Path | None) -> str:
     """Find out whether a run directory is seen from here, or make a spool for it."""
     path, trace_id = key
-    seen = _is_seen(Path(path), trace_id)
+    info = read_document(Path(path) / layout.RUN, layout.RunInfo).value
+    seen = info is not None and info.trace_id == trace_id and os.access(path, os.W_OK | os.X_OK)
     with _lock:
         known = _known.get(key)
         if known is not None:
@@ -320,11 +321,6 @@ def _flush(path: Path) -> None:
     for run in active_runs():
         if run.path == path:
             run.recorder.files.flush()
-
-
-def _is_seen(path: Path, trace_id: str) -> bool:
-    info = read_document(path / layout.RUN, layout.RunInfo).value
-    return info is not None and info.trace_id == trace_id and os.access(path, os.W_OK | os.X_OK)
 
 
 def _tell(kind: str, message: str) -> None:
@@ -449,7 +445,10 @@ class SpoolSender:
                 self._changed.notify_all()
             if ends:
                 return
-            self._around()
+            try:
+                self._look_around()
+            except Exception as error:  # noqa: BLE001 - what others left is looked for again
+                _tell("orphans", f"what killed processes left on this host cannot be looked at: {error!r}")
 
     def _pass(self, everything: bool) -> bool:
         """Send what is new; whether nothing more can come."""
@@ -461,12 +460,6 @@ class SpoolSender:
         for chunk in self._files.chunks(lambda: _flush(self.spool.run), everything=everything):
             self._send(pack(chunk))
         return departing and not living
-
-    def _around(self) -> None:
-        try:
-            self._look_around()
-        except Exception as error:  # noqa: BLE001 - what others left is looked for again
-            _tell("orphans", f"what killed processes left on this host cannot be looked at: {error!r}")
 
 
 class SpooledFiles:

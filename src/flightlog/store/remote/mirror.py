@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -489,11 +489,9 @@ class RemoteCache:
         """Note what is here of a run; to be called with the run locked."""
         replace_bytes(self._notes / f"{run_id}.json", msgspec.json.encode(state))
 
-    @contextmanager
-    def locked(self, run_id: str) -> Iterator[None]:
+    def locked(self, run_id: str) -> AbstractContextManager[bool]:
         """Wait until no other process or thread changes the copy of a run, and keep them off."""
-        with locked(self._notes / f"{run_id}.lock", wait_s=None):
-            yield
+        return locked(self._notes / f"{run_id}.lock", wait_s=None)
 
     def run_ids(self) -> set[str]:
         """The runs of which at least a document is here."""
