@@ -11,7 +11,7 @@ The kind of a recording is recognized from its content; `--kind` names it where 
 |---|---|
 | `scalable` | a run directory of Scalable, or a folder of them |
 | `rhapsody` | a telemetry checkpoint of RHAPSODY, or a folder of them |
-| `stormlog` | a sink folder, export or out-of-memory bundle of Stormlog, of any version; sinks of one job are one run |
+| `stormlog` | a sink folder, export or out-of-memory bundle, of any version; sinks of one job are one run |
 | `modelops` | a job folder of ModelOps, or a folder of them |
 | `nextflow` | a trace file of Nextflow (`-with-trace`), readable or raw |
 | `chrome` | a trace in Chrome's JSON, of browsers, Perfetto, PyTorch's profiler or VizTracer; gzip too |
