@@ -79,7 +79,7 @@ _PLAIN = re.compile(
     rf"|$))(?:\((\w{{0,80}})\))?(?: in (?:rule|file|line) [^:\n]{{1,200}})?(?:\s?:\s?(.*))?$"
 )
 _JAVA = re.compile(
-    r"\s*(?:Caused by: |Exception in thread \"[^\"]{0,200}\" |Suppressed: |.{0,80}?: )?"
+    r"\s*(?:Caused by: |Exception in thread \"[^\"]{0,200}\" |Suppressed: |.{0,200}?: )?"
     r"((?:[a-z]\w{0,60}\.){1,12}[A-Z][\w$]{0,100}(?:Exception|Error|Throwable|Failure))(?::\s?(.*))?$"
 )
 _JAVA_FRAME = re.compile(r"\s+at [\w.$<>/]{1,400}\(|\s*\.\.\. \d+ (?:more|common frames)")
@@ -335,8 +335,8 @@ _PREFIXES = re.compile(
             r"\[std(?:err|out)\]\s?",
             rf"\[{_LEVEL} [^\]]{{0,40}}\]:?\s?",
             r"\[\s*\d{1,9}\.\d{3,9}\]\s",  # the kernel's ring buffer
-            r"(?:\[([IWEF])|([IWEF])(?=\d))(?:\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: +\d+)?)?"
-            r" [\w./-]{1,80}:\d+\] ?",  # glog
+            r"(?:\[([IWEF])|([IWEF])(?=[\d ]))(?:\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: +\d+)?)?"
+            r" [\w./-]{1,120}:\d+\] ?",  # glog, TensorFlow
             r"[\w.-]{1,80}:\d{1,9}:\d{1,9} \[\d+\] (?:[\w./-]{1,60}:\d+ )?(?=NCCL (INFO)|(NCCL) WARN)",
             r"\[\d+,\d+\]<std(?:err|out)>:\s?",  # mpirun --tag-output
             r"\[?(?:rank|default|local_rank|proc|worker|node)[ :_-]?\d{1,6}\]?\s?:\s?",  # torchrun

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from flightlog.analyze.diagnosis.base import CRASHES, Case, RunFacts, Source
-from flightlog.analyze.diagnosis.text import exit_codes, signals
+from flightlog.analyze.diagnosis.text import CONSEQUENCES, WRAPPERS, exit_codes, signals
 from flightlog.analyze.limits import DiagnosisLimits, HistoryLimits
 from flightlog.core.units import format_bytes, format_duration
 
@@ -63,6 +63,9 @@ _ENDED_ITSELF = re.compile(
     r"\btasks? [\d,-]{1,200}: Exited with exit code (?!143\b|15\b|130\b)\d|\bMPI_A(?:bort\(|BORT was)"
 )
 """A task that ended of its own; one that was told to stop leaves with the signal's code."""
+_CRASHED = re.compile(
+    r"\btasks? [\d,-]{1,200}: (?:Segmentation fault|Aborted|Bus error|Floating point|Illegal|Out Of Memory)"
+)
 
 
 @of_case
@@ -76,7 +79,7 @@ def cancelled_by_batch_system(case: Case) -> Found:
         and not root.quiet
         and root.name not in ("KeyboardInterrupt", "CancelledError", "SystemExit")
         and "SIGTERM" not in root.line
-    )
+    ) or _CRASHED.search(case.reading.text) is not None
     for line in case.reading.text.split("\n"):
         after = after or _ENDED_ITSELF.search(line) is not None
         if _STOPPED.search(line) and not _FOR_A_REASON.search(line):
@@ -274,6 +277,21 @@ def task_timeout(facts: RunFacts) -> Found:
         yield Source.scheduler, 6, f"the engine ended the attempt at its timeout{of}"
     if ran is not None and limit and ran >= 0.98 * limit:
         yield Source.resources, 4, f"it ran {format_duration(ran)}; its timeout is {format_duration(limit)}"
+
+
+_WATCHDOG = re.compile(
+    r"[^\n]{0,200}(?:collective operation timeout|ran for \d+ milliseconds before timing out"
+    r"|Some NCCL operations have failed or timed out|\bCollective timeout\b)[^\n]{0,100}"
+)
+
+
+@of_case
+def collective_timeout(case: Case) -> Found:
+    """A collective timed out. Where another rank raised something, that is why it waited in vain."""
+    root, found = case.reading.root, _WATCHDOG.search(case.reading.text)
+    if found:
+        own = root is None or root.name in WRAPPERS | CONSEQUENCES or _WATCHDOG.search(root.line)
+        yield Source.exception, 6 if own else 1.5, found[0]
 
 
 # --- worker_lost ---
