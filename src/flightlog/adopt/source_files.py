@@ -21,7 +21,7 @@ from flightlog.core.errors import UsageError
 from flightlog.core.text import plural
 from flightlog.core.time import timestamp_of
 from flightlog.core.units import format_count, format_duration
-from flightlog.store.devices.reading import CutShort, chunks_of
+from flightlog.store.devices.reading import BOM, CutShort, chunks_of, unpacked
 from flightlog.store.documents import read_document
 from flightlog.store.limits import StoreLimits
 from flightlog.store.read.files import entries_of
@@ -118,26 +118,19 @@ class SourceLines:
 
     def raw(self) -> Iterator[tuple[bytes, bool]]:
         """Lines without their newlines, and whether the newline was there."""
-        rest, skipping = b"", False
+        most = StoreLimits.max_line_bytes
         try:
-            for chunk in chunks_of(self.file):
-                first, newline, later = chunk.partition(b"\n")
-                if not newline:
-                    rest += b"" if skipping else chunk
-                    if len(rest) > StoreLimits.max_line_bytes:
-                        self.oversized += 1
-                        rest, skipping = b"", True
-                    continue
-                if not skipping:
-                    yield rest + first, True
-                lines = later.split(b"\n")
-                rest, skipping = lines.pop(), False
-                for line in lines:
-                    yield line, True
+            with unpacked(self.file) as source:
+                for number, line in enumerate(iter(lambda: source.readline(most + 1), b"")):
+                    if len(line) <= most or line.endswith(b"\n"):
+                        bare = line if number else line.removeprefix(BOM)
+                        yield bare.removesuffix(b"\n"), line.endswith(b"\n")
+                        continue
+                    self.oversized += 1
+                    while (rest := source.readline(most)) and not rest.endswith(b"\n"):
+                        pass
         except CutShort:
             self.torn += 1
-            return
-        yield rest, False
 
 
 def encodable(value: Any) -> Any:

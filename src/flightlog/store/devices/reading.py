@@ -11,7 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from errno import ENOENT
 from functools import partial
@@ -383,20 +383,25 @@ class CutShort(ValueError):  # noqa: N818 - reads as what happened
     """A packed file breaks off; everything before that was given out."""
 
 
-def chunks_of(path: Path) -> Iterator[bytes]:
-    """The file's bytes, a piece at a time, unpacked where it is gzip, whatever its name.
+@contextmanager
+def unpacked(path: Path) -> Iterator[Any]:
+    """The file, open to be read, unpacked where it is gzip, whatever its name.
 
-    A byte order mark is left out. Raises OSError, and `CutShort` behind the last byte of a packed file that
-    is not whole.
+    Raises OSError, and `CutShort` behind the last byte of a packed file that is not whole.
     """
     with open_regular(path) as plain:
-        source = gzip.GzipFile(fileobj=plain) if plain.peek(2).startswith(_GZIP) else plain
         try:
-            yield source.read1(StoreLimits.device_chunk_bytes).removeprefix(BOM)
-            while chunk := source.read1(StoreLimits.device_chunk_bytes):
-                yield chunk
+            yield gzip.GzipFile(fileobj=plain) if plain.peek(2).startswith(_GZIP) else plain
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise CutShort(f"{path.name} is packed by gzip, and breaks off or is damaged") from None
+
+
+def chunks_of(path: Path) -> Iterator[bytes]:
+    """The file's bytes as `unpacked` reads them, a piece at a time; a byte order mark is left out."""
+    with unpacked(path) as source:
+        yield source.read1(StoreLimits.device_chunk_bytes).removeprefix(BOM)
+        while chunk := source.read1(StoreLimits.device_chunk_bytes):
+            yield chunk
 
 
 def joined(chunks: Iterable[bytes]) -> bytes:
