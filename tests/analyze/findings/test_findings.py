@@ -608,6 +608,17 @@ def test_threads_that_wait_for_the_interpreter_are_held_up_by_its_lock(tmp_path:
     assert "try processes in place of threads" in finding.sentence
 
 
+def test_each_of_two_processes_with_threads_has_an_interpreter_lock_of_its_own(tmp_path: Path) -> None:
+    tasks, samples = cpu_tasks(4, 4.0, 0.0, cpu_scope="thread"), sampled(2.0, 1.0, wait_s=0.015)
+    for event in tasks:
+        if isinstance(event, WorkerReady | WorkerRemoved) and event.worker in {"w2", "w3"}:
+            event.pid = 2
+    others = [replace(event, pid=2) for event in samples if event.scope == "worker"]
+    finding = one(tmp_path, "interpreter_lock", [*tasks, *samples, *others])
+    assert (finding.seconds, finding.saves_s, finding.certainty) == (16.0, 4.0, "measured")
+    assert "2.0 concurrent tasks used 1.0 of 4 cores" in finding.sentence
+
+
 @pytest.mark.parametrize(("on_cpu", "wait_s"), [(2.0, 0.0001), (7.5, 0.015), (0.1, 0.015)])
 def test_threads_that_wait_for_other_things_or_compute_outside_of_it_are_not(
     tmp_path: Path, on_cpu: float, wait_s: float

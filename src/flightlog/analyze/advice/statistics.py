@@ -375,27 +375,23 @@ _PIECES = """
 CREATE OR REPLACE TEMP TABLE work_pieces AS
 WITH pieces AS (
     SELECT task_id, attempt, began, stopped, CASE WHEN len(depends_on) > 0 THEN depends_on END AS needed,
-        least(coalesce(CASE WHEN len(depends_on) > 0 AND attempt = 1 THEN submitted END, waits, began), began)
+        least(coalesce(CASE WHEN needed IS NOT NULL AND attempt = 1 THEN submitted END, waits, began), began)
             AS release
     FROM attempt_intervals WHERE worker IS NOT NULL AND began IS NOT NULL AND stopped IS NOT NULL
-), reached AS (
-    SELECT *, max(stopped) OVER (
-        ORDER BY release, began, task_id, attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ) AS reached FROM pieces
+), ordered AS (
+    SELECT *, row_number() OVER in_order AS place,
+        max(stopped) OVER (in_order ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
+    FROM pieces WINDOW in_order AS (ORDER BY release, began, task_id, attempt)
 )
-SELECT * EXCLUDE (reached), sum(CASE WHEN release < reached THEN 0 ELSE 1 END) OVER (
-    ORDER BY release, began, task_id, attempt ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-) AS wave FROM reached
+SELECT *, sum(CASE WHEN release < reached THEN 0 ELSE 1 END) OVER (ORDER BY place) AS wave FROM ordered
 """
 _WAVES = """
-WITH numbered AS (
-    SELECT *, row_number() OVER (PARTITION BY wave ORDER BY release, began, task_id, attempt) - 1 AS number
-    FROM work_pieces
-), pieces AS (
+WITH pieces AS (
     SELECT wave, min(release) AS release, sum(stopped - began + $handover)::BIGINT AS lasted,
         min(began) AS began, max(stopped) AS stopped, max(task_id) AS task_id,
         coalesce(any_value(needed), []) AS needed, number // $together AS number
-    FROM numbered GROUP BY wave, number // $together
+    FROM (SELECT *, row_number() OVER (PARTITION BY wave ORDER BY place) - 1 AS number FROM work_pieces)
+    GROUP BY wave, number // $together
 )
 SELECT min(release), max(stopped), list(release ORDER BY number), list(lasted ORDER BY number),
     list(began ORDER BY number), list(task_id ORDER BY number), list(needed ORDER BY number)
