@@ -71,7 +71,7 @@ _lock = Lock()
 
 def timeline(run: AnyRun = "latest") -> Figure:
     """Which tasks ran where and when: one row per worker, coloured by name, failures and retries marked."""
-    return _figure(run, lambda seen: seen.drawn.timeline, timeline_figure, "no task that started")
+    return _figure(run, "drawn.timeline", timeline_figure, "no task that started")
 
 
 def concurrency(run: AnyRun = "latest") -> Figure:
@@ -135,40 +135,32 @@ def metric(run: AnyRun = "latest", name: str | None = None) -> Figure:
 
 def durations(run: AnyRun = "latest") -> Figure:
     """How long tasks took, by name."""
-    return _figure(run, lambda seen: seen.drawn.durations, rows.durations_figure, "no task that completed")
+    return _figure(run, "drawn.durations", rows.durations_figure, "no task that completed")
 
 
 def waits(run: AnyRun = "latest") -> Figure:
     """How long tasks waited, against how long they ran."""
-    return _figure(run, lambda seen: seen.drawn.waits, lines.waits_figure, "no task whose waiting is known")
+    return _figure(run, "drawn.waits", lines.waits_figure, "no task whose waiting is known")
 
 
 def critical_path(run: AnyRun = "latest") -> Figure:
     """The chain of work and waiting that the wall time consists of."""
-    return _figure(
-        run, lambda seen: seen.report.critical_path, rows.critical_figure, "no task or span that ended"
-    )
+    return _figure(run, "report.critical_path", rows.critical_figure, "no task or span that ended")
 
 
 def spans(run: AnyRun = "latest") -> Figure:
     """What code did inside what, by time: the tree of spans."""
-    return _figure(
-        run, lambda seen: seen.report.details and seen.report.details.span_tree, rows.spans_figure, "no span"
-    )
+    return _figure(run, "report.details.span_tree", rows.spans_figure, "no span")
 
 
 def shares(run: AnyRun = "latest") -> Figure:
     """Where the time of the workers went."""
-    return _figure(
-        run, lambda seen: seen.report.time, rows.shares_figure, "nothing whose time could be split"
-    )
+    return _figure(run, "report.time", rows.shares_figure, "nothing whose time could be split")
 
 
 def cost(run: AnyRun = "latest") -> Figure:
     """What the time of the workers was paid for."""
-    return _figure(
-        run, lambda seen: seen.report.cost_split, rows.cost_figure, "no rate to charge its workers by"
-    )
+    return _figure(run, "report.cost_split", rows.cost_figure, "no rate to charge its workers by")
 
 
 def compare(before: AnyRun | Comparison | None = None, after: AnyRun | None = None) -> Figure:
@@ -217,15 +209,12 @@ def _chart(run: AnyRun, name: str, title: str, missing: str, instead: str | None
     return _drawn(None if found is None else lines.chart_figure(found, title=title), seen, missing)
 
 
-def _figure(
-    run: AnyRun,
-    pick: Callable[[ReportWithCharts], Any],
-    draw: Callable[[Any], Figure | None],
-    missing: str,
-) -> Figure:
-    """The figure of what `pick` takes from the run."""
-    seen = _look(run)
-    found = pick(seen)
+def _figure(run: AnyRun, path: str, draw: Callable[[Any], Figure | None], missing: str) -> Figure:
+    """The figure of what is known of the run under a path of names, any of which may be None."""
+    seen: Any = _look(run)
+    found = seen
+    for name in path.split("."):
+        found = found and getattr(found, name)
     return _drawn(draw(found) if found else None, seen, missing)
 
 

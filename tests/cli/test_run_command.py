@@ -187,7 +187,8 @@ def test_a_script_of_recorded_commands_counts_once_and_its_steps_are_followed(fl
     assert report.critical_path is not None
     inside = {tuple(place.names): place.seconds for place in report.critical_path.inside}
     assert inside["sh", "sleep"] >= 2.6
-    assert "sleep inside sh" in (wall_time_text(report) or "")
+    most = inside["sh", "sleep"] >= 0.5 * inside["sh",]  # on a busy machine it takes longer to begin a step
+    assert ("sleep inside sh" in (wall_time_text(report) or "")) is most
 
 
 def test_what_a_command_leaves_running_neither_holds_it_up_nor_loses_output(environ, tmp_path):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.live.results import Failed, Progress
 from flightlog.show.live import (
+    TABLES,
     LiveCell,
     LiveColumn,
     LiveRow,
@@ -40,10 +41,9 @@ NONE = Progress(
 
 def pane(*rows: tuple[str, float | None]) -> Pane:
     return Pane(
-        name="p",
+        table=TABLES["tasks"],
         title="P",
         columns=(LiveColumn("Name", wide=True), LiveColumn("Number", right=True)),
-        empty="",
         rows=tuple(
             LiveRow(name, (LiveCell(name, name.casefold()), LiveCell(str(number), number)), NONE)
             for name, number in rows

@@ -14,7 +14,7 @@ import pytest
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.show.figures import style
 from flightlog.show.figures.timeline import timeline_figure
-from flightlog.show.picture import Lettering, picture, plan, ticks_with_room
+from flightlog.show.picture import picture, plan, ticks_with_room
 
 FIGURES = values.every_figure()
 
@@ -147,7 +147,7 @@ def test_texts_of_ticks_that_would_lie_over_each_other_are_left_out():
 
 def test_names_of_the_legend_are_cut_to_the_width_of_the_picture():
     long = timeline_figure(values.timeline(names=["n" * 60, "x"]))
-    found = plan(long.to_dict()["data"], long.to_dict()["layout"], Lettering("#000000"), 300)
+    found = plan(long.to_dict()["data"], long.to_dict()["layout"], 300)
     assert found.legend == [f"{'n' * 29}…", "x", "failed"]
     assert found.columns == 1
 

@@ -399,7 +399,7 @@ def test_markup_escapes_and_long_names_are_text() -> None:
 def test_however_narrow_the_terminal_is_the_end_of_the_id_and_the_status_are_there() -> None:
     async def play(pilot, app):
         assert head(app).splitlines()[0] == "run-20260520T035200Z…a1b2c3d4 · running"
-        assert "q Quit  ? Help" in shown(app)
+        await until(pilot, lambda: "q Quit  ? Help" in shown(app))
 
     drive(top(), play, size=(41, 16))
     for width in range(20, 120):

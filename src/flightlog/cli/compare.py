@@ -66,12 +66,13 @@ schema compare` is its JSON Schema. In Python the same is `flightlog.compare(a, 
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import typer
 
 from flightlog.cli import options
 from flightlog.cli.options import flag, option
-from flightlog.cli.output import OpenPage, check_file, note, put_or_write, put_page, text_options
+from flightlog.cli.output import OpenPage, check_page, note, put_page, put_result
 from flightlog.core.errors import UsageError
 
 DOING = "comparing runs"
@@ -103,16 +104,13 @@ def compare(
     conditions = [*(fail_on or []), *filter(_is_condition, runs or [])]
     if conditions and not fail_on:
         raise UsageError(f"{conditions[0]!r} is a condition: write it after --fail-on")
-    if open_ and format_ != "html":
-        raise UsageError("--open shows a page: add --format html")
     if len(named) > 2:
         raise UsageError(
             f"two sides are compared, and these are {len(named)}: {', '.join(named)}; join runs of one "
             "side with commas"
         )
     thresholds = parse_thresholds(conditions)
-    if output is not None:
-        check_file(output)
+    check_page(format_, output, open_=open_)
     folder = options.readable_runs_folder(runs_dir)
 
     before, after = [*named, None, None][:2]
@@ -128,13 +126,10 @@ def compare(
 
         comparison = compare_sides(before, after, runs_dir=folder)
         outcomes = check(comparison, thresholds, strict=strict)
-        if format_ == "json":
-            text = comparison_bytes(comparison, outcomes if thresholds else None).decode()
-        elif format_ == "md":
-            text = comparison_markdown(comparison, outcomes)
-        else:
-            text = comparison_text(comparison, outcomes, **text_options(output))
-        put_or_write(text, output, format_)
+        encode = partial(comparison_bytes, outcomes=outcomes if thresholds else None)
+        others = {"md": partial(comparison_markdown, outcomes=outcomes)}
+        text = partial(comparison_text, outcomes=outcomes)
+        put_result(comparison, format_, text, encode=encode, others=others, output=output)
     for outcome in outcomes:
         if outcome.state != "passed":
             note(f"{outcome.state}: {outcome.condition}: {'; '.join(outcome.reasons)}")

@@ -44,7 +44,7 @@ from typing import Literal
 import typer
 
 from flightlog.cli.options import OutputFile, RunsDir, open_named, option, run_argument
-from flightlog.cli.output import check_file, json_text, put_or_write, text_options
+from flightlog.cli.output import check_file, put_result
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
 
@@ -70,25 +70,15 @@ def devices(
 
     Example: flightlog devices latest --rank 0 --format json
     """
-    if output is not None:
-        check_file(output)
+    check_file(output)
     from flightlog.analyze.devices.report import devices_of_path, devices_of_run, only
     from flightlog.show.devices import devices_markdown, devices_text
 
     recording = _recording(run)
-    if recording is not None:
-        found = devices_of_path(recording)
-    else:
-        found = devices_of_run(open_named(run, runs_dir=runs_dir))
+    found = devices_of_path(recording) if recording else devices_of_run(open_named(run, runs_dir=runs_dir))
     if rank or phase is not None:
         found = only(found, ranks=rank or (), phase=phase)
-    if format_ == "json":
-        text = json_text(found)
-    elif format_ == "md":
-        text = devices_markdown(found)
-    else:
-        text = devices_text(found, **text_options(output))
-    put_or_write(text, output, format_)
+    put_result(found, format_, devices_text, others={"md": devices_markdown}, output=output)
 
 
 def _recording(name: str | None) -> Path | None:

@@ -15,6 +15,7 @@ from flightlog.cli.output import note
 from flightlog.core.errors import FlightlogError, ManifestError, UsageError
 from flightlog.core.settings import expanded, read_settings, runs_address
 from flightlog.core.units import parse_age, parse_size
+from flightlog.store.runs_folder import address_of, folder_at_hand, folder_of_runs
 
 if TYPE_CHECKING:
     from flightlog.events import CostRates
@@ -45,7 +46,6 @@ def flag(name: str, help: str, *, default: bool | None = False, **more: Any) -> 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
     """Run ids for the shell, the newest first."""
     from flightlog.store.catalogue import list_runs
-    from flightlog.store.runs_folder import folder_at_hand
 
     entries = list_runs(folder_at_hand(ctx.params.get("runs_dir")))
     return [name for name in ("latest", *(e.run_id for e in entries)) if name.startswith(incomplete)]
@@ -65,8 +65,6 @@ def complete_folder(incomplete: str) -> list[str]:
 
 def runs_folder(given: str | None) -> Path:
     """The folder of runs to read: as given, else as configured; of an address, local copies, up to date."""
-    from flightlog.store.runs_folder import folder_of_runs
-
     return folder_of_runs(given, note=note)
 
 
@@ -76,8 +74,6 @@ def recording_folder(given: str | None) -> Path:
 
     One that is configured is passed over, since a command that is to run must run: the recorder says so.
     """
-    from flightlog.store.runs_folder import address_of
-
     if address_of(given) is not None:
         raise UsageError(_only_read("--runs-dir"))
     return read_settings().runs_dir if given is None else expanded(given)
@@ -92,8 +88,6 @@ def changeable_runs_folder(given: str | None) -> Path:
 
 
 def _check_changeable(given: str | None) -> None:
-    from flightlog.store.runs_folder import address_of
-
     if address_of(runs_address() if given is None else given) is not None:
         raise UsageError(_only_read("FLIGHTLOG_RUNS_DIR" if given is None else "--runs-dir"))
 

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -104,10 +104,12 @@ def width() -> int:
     return TextLimits.default_width if there is None else min(max(there, 60), 140)
 
 
-def check_file(path: Path) -> None:
+def check_file(path: Path | None) -> None:
     """Raise a `UsageError` now if the folder of a file to be written is missing; much work may come
-    before.
+    before. Nothing for None.
     """
+    if path is None:
+        return
     try:
         path.parent.stat()
     except FileNotFoundError:
@@ -140,13 +142,20 @@ def put_result(
     text: Callable[..., str],
     *,
     encode: Callable[[Any], bytes] | None = None,
+    others: Mapping[str, Callable[[Any], str]] | None = None,
+    output: Path | None = None,
     **options: Any,
 ) -> None:
-    """Print a result: as JSON, or as its text for the terminal that there is."""
+    """Print a result, or write it to a file: as JSON, in one of the `others` by their formats, or as its text
+    for the terminal that there is.
+    """
     if format_ == "json":
-        put(json_text(value) if encode is None else encode(value).decode())
+        made = json_text(value) if encode is None else encode(value).decode()
+    elif others and format_ in others:
+        made = others[format_](value)
     else:
-        put_text(text(value, **text_options(), **options))
+        made = text(value, **text_options(output), **options)
+    put_or_write(made, output, format_)
 
 
 def put_or_write(text: str, output: Path | None, format_: str = "") -> None:
@@ -185,6 +194,13 @@ def put_page(
         note(f"the page is {path}, {len(page) / 1e6:.1f} MB; --output names another file")
     if open_ and not (browse or _browse)(path.resolve().as_uri()):
         note(f"no browser could be started here: open {path}")
+
+
+def check_page(format_: str, output: Path | None, *, open_: bool) -> None:
+    """As `check_file`; also a `UsageError` for `--open` where no page is asked for."""
+    if open_ and format_ != "html":
+        raise UsageError("--open shows a page: add --format html")
+    check_file(output)
 
 
 def file_name(name: str) -> str:

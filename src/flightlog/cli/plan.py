@@ -66,8 +66,7 @@ def plan(
     """
     if run is not None and not check:
         raise UsageError(f"{run!r} names a run, which only --check takes; name a manifest with --manifest")
-    if output is not None:
-        check_file(output)
+    check_file(output)
     from flightlog.session.manifest import load_manifest, pick_target
     from flightlog.show.plan import differences_text, plan_text
 

@@ -81,7 +81,7 @@ from flightlog.cli import options
 from flightlog.cli.options import flag, option
 from flightlog.cli.output import (
     OpenPage,
-    check_file,
+    check_page,
     columns,
     note,
     put_or_write,
@@ -129,8 +129,7 @@ def report(
     named = (run, run_id, "latest" if latest else None)
     asked = {"tasks": tasks, "spans": spans, "workers": workers, "failures": failures}
     parts = [part for part, wanted in asked.items() if wanted]
-    if open_ and format_ != "html":
-        raise UsageError("--open shows a page: add --format html")
+    check_page(format_, output, open_=open_)
     if compare is not None:
         if any(named) or parts:
             raise UsageError("--compare names both runs: leave out other runs and sections")
@@ -145,9 +144,6 @@ def report(
     if parts and format_ in {"json", "html"}:
         what = "JSON" if format_ == "json" else "page"
         raise UsageError(f"the {what} holds all sections: leave out --{parts[0]}")
-    if output is not None:
-        check_file(output)
-
     from flightlog.store.earlier_runs import EarlierRuns
     from flightlog.store.read.snapshot import held_still
 

@@ -78,8 +78,7 @@ def sql(
     """
     if format_ == "parquet" and output is None:
         raise UsageError("Parquet cannot be printed: name a file with --output")
-    if output is not None:
-        check_file(output)
+    check_file(output)
     runs = _open_runs(run or [], every, runs_dir)
     if format_ == "parquet":
         assert output is not None

@@ -84,8 +84,7 @@ def timeline(
         of_trace = {"--open": open_ is not None, "--port": port != PORT, "--perfetto-ui": perfetto_ui != UI}
         refuse_alone(of_trace, "goes with the trace: add --perfetto")
     for path in (png, svg):
-        if path is not None:
-            check_file(path)
+        check_file(path)
     opened = open_named(run, run_id, runs_dir=runs_dir)
     if perfetto:
         _in_perfetto(opened, perfetto_ui, port, open_)

@@ -50,7 +50,7 @@ from typing import Literal
 import typer
 
 from flightlog.cli.options import RunsDir, option, readable_runs_folder
-from flightlog.cli.output import put, put_result
+from flightlog.cli.output import put_result
 from flightlog.cli.progress import progress
 
 DOING = "reading runs"
@@ -82,7 +82,4 @@ def trends(
     folder = readable_runs_folder(runs_dir)
     with progress("reading run") as tell:
         trend = read_trends(project, metric, last=last, since=since, runs_dir=folder, progress=tell)
-    if format_ == "csv":
-        put(trend_csv(trend))
-    else:
-        put_result(trend, format_, trend_text)
+    put_result(trend, format_, trend_text, others={"csv": trend_csv})

@@ -210,7 +210,7 @@ def state_html(state: LiveState) -> str:
         pane = TABLES[name].pane(state)
         most = NotebookLimits.max_live_failures if name == "failures" else NotebookLimits.max_live_rows
         title = doing_title(over=state.over) if name == "running" else pane.title
-        tables.append(Section(title, blocks=[pane.table(most)]))
+        tables.append(Section(title, blocks=[pane.block(most)]))
     return display_html(
         StatusLine(words, STATUS.get(state.status, "quiet")),
         *([Items([Item(state.error, style="bad")])] if state.error else []),

@@ -14,30 +14,22 @@ from flightlog.show.document import (
     FactsBlock,
     Item,
     Items,
+    Paragraph,
     Remarks,
     Section,
     TableBlock,
-    escaped,
+    document_text,
     markdown_text,
     rest_text,
-    sections_text,
-    table_block,
+    table_section,
 )
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import args_text, known, moment_text, money_text
-from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
+from flightlog.show.terminal import clean, fit, width_of, wrap
 
 if TYPE_CHECKING:
-    from flightlog.analyze.compare.results import (
-        Change,
-        Comparison,
-        DurationChange,
-        EnvironmentChange,
-        Interval,
-        Share,
-        Side,
-        WallExplained,
-    )
+    from flightlog.analyze.compare import results
+    from flightlog.analyze.compare.results import Comparison
     from flightlog.analyze.compare.thresholds import ThresholdOutcome
 
 
@@ -54,20 +46,14 @@ def comparison_text(
     """The comparison, ending in a newline; `outcomes` are those of conditions. `color` adds terminal codes
     only.
     """
-    ink = Ink(color)
-    answer = "\n".join(ink("title", line) for line in wrap(clean(answer_text(comparison)), width))
-    sections = sections_text(comparison_sections(comparison, outcomes), width=width, ink=ink)
-    return "\n\n".join([answer, *sections]) + "\n"
+    answer = "\n".join(wrap(clean(answer_text(comparison)), width))
+    return document_text(comparison_sections(comparison, outcomes), width=width, color=color, title=answer)
 
 
 def comparison_markdown(comparison: Comparison, outcomes: Sequence[ThresholdOutcome] = ()) -> str:
     """The comparison as Markdown, for pull requests; ends in a newline."""
-    heading, _, rest = markdown_text("What changed", comparison_sections(comparison, outcomes)).partition(
-        "\n\n"
-    )
-    pieces = answer_text(comparison).split("`")  # every other one is a name
-    answer = "".join(f"`{piece}`" if number % 2 else escaped(piece) for number, piece in enumerate(pieces))
-    return f"{heading}\n\n{answer}\n\n{rest}"
+    answer = Section("", blocks=[Paragraph(answer_text(comparison))])
+    return markdown_text("What changed", [answer, *comparison_sections(comparison, outcomes)])
 
 
 def comparison_sections(comparison: Comparison, outcomes: Sequence[ThresholdOutcome]) -> list[Section]:
@@ -89,7 +75,7 @@ def comparison_sections(comparison: Comparison, outcomes: Sequence[ThresholdOutc
     ]
 
 
-def _side(side: Side) -> str:
+def _side(side: results.Side) -> str:
     if len(side.runs) == 1:
         run = side.runs[0]
         return clean(f"{run.run_id} ({run.status}, started {moment_text(run.start_time)})")
@@ -129,7 +115,7 @@ def _explained(comparison: Comparison) -> Section:
     )
 
 
-def main_shares(found: WallExplained) -> list[Share]:
+def main_shares(found: results.WallExplained) -> list[results.Share]:
     """The shares of the wall time's difference that are worth a line each."""
     least = TextLimits.min_wall_share * max(
         abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0
@@ -151,10 +137,12 @@ def _detail(text: str) -> str:
 
 def _durations(comparison: Comparison, kind: str) -> Section:
     changes = [change for change in comparison.durations if change.kind == kind]
-    table = table_block(
+    return table_section(
+        "Durations" if kind == "task" else "Spans",
         changes,
         "name Name, verdict <Verdict, typical Typical ratio, mean Mean, p95 p95, before.count A, "
         "after.count B, before.p50_s A p50, after.p50_s B p50, matched <Matched by",
+        note="ratio of B to A with its 95 % CI" if changes else "",
         limit=TextLimits.max_compared_rows,
         rest="more name",
         name=lambda one: f"{fit(clean(one.name), 14)} (cached)" if one.cached else one.name,
@@ -164,17 +152,15 @@ def _durations(comparison: Comparison, kind: str) -> Section:
         p95=lambda one: ratio_text(one.p95, bounds=False),
         matched=_matched_by,
     )
-    title = "Durations" if kind == "task" else "Spans"
-    return Section(title, "ratio of B to A with its 95 % CI" if changes else "", [table])
 
 
-def _matched_by(change: DurationChange) -> str:
+def _matched_by(change: results.DurationChange) -> str:
     if change.pairs is not None:
         return "arguments"
     return "name, other arguments" if change.other_arguments else ""
 
 
-def _verdict(change: DurationChange) -> str:
+def _verdict(change: results.DurationChange) -> str:
     if change.before is None or change.after is None:
         return "only in B" if change.before is None else "only in A"
     return f"{change.verdict} (mean)" if change.by == "mean" else change.verdict
@@ -248,7 +234,7 @@ def _resources(comparison: Comparison) -> Section:
     rows = []
     for one in comparison.resources[: TextLimits.max_compared_rows + 1]:
         for field, (what, show) in _RESOURCES.items():
-            change: Change = getattr(one, field)
+            change: results.Change = getattr(one, field)
             small = change.ratio is not None and abs(change.ratio - 1) < TextLimits.min_resource_change
             if (change.before or change.after) and not (small and one.name is not None):
                 of_task = " of a task" if field == "cpu_s" and one.name is not None else ""
@@ -266,7 +252,7 @@ _RESOURCES: dict[str, tuple[str, Callable[[float | None], str]]] = {
 
 
 def _row(
-    label: str, change: Change, show: Callable[[float | None], str], *, ratio: bool = True
+    label: str, change: results.Change, show: Callable[[float | None], str], *, ratio: bool = True
 ) -> tuple[str, str, str, str]:
     before, after = known(change.before, show), known(change.after, show)
     moved = known(change.ratio, percent_text) if ratio else ""
@@ -276,20 +262,20 @@ def _row(
 
 
 def _environment(comparison: Comparison) -> Section:
-    found = comparison.environment
-    table = table_block(
-        found,
+    return table_section(
+        "Environment",
+        comparison.environment,
         "what What, before <A, after <B",
+        note="" if comparison.environment else "nothing known to differ",
         limit=2 * TextLimits.max_compared_rows,
         rest="more difference",
         what=lambda one: f"{one.what} {one.name}".strip(),
         before=lambda one: _apart(one)[0],
         after=lambda one: _apart(one)[1],
     )
-    return Section("Environment", "" if found else "nothing known to differ", [table])
 
 
-def _apart(change: EnvironmentChange) -> tuple[str, str]:
+def _apart(change: results.EnvironmentChange) -> tuple[str, str]:
     """Both values, cut to a cell; long ones from the word on before that in which they begin to differ:
     it may name an option.
     """
@@ -392,7 +378,7 @@ def wall_text(comparison: Comparison) -> str:
     return f"B{b} took {format_percent(1 - wall.ratio)} less time{than} {times}"
 
 
-def _is_noise(wall: Change) -> bool:
+def _is_noise(wall: results.Change) -> bool:
     """Whether the runs of the sides, where there are several, differ as much by themselves."""
     low, high = (wall.interval.low, wall.interval.high) if wall.interval is not None else (None, None)
     return low is not None and high is not None and low <= 1 <= high
@@ -409,7 +395,7 @@ def _times(before: float, after: float) -> str:
 _ENDED = {"crashed": "crashed", "failed": "failed", "interrupted": "was interrupted", "running": "is running"}
 
 
-def _named(side: Side) -> str:
+def _named(side: results.Side) -> str:
     """How a single run that did not complete ended, to follow its letter."""
     how = _ENDED.get(side.runs[0].status) if len(side.runs) == 1 else None
     return f", which {how}," if how else ""
@@ -440,14 +426,14 @@ def _parts(comparison: Comparison) -> tuple[list[str], list[str]]:
     return parts, others
 
 
-def opposite(wall: Change) -> str | None:
+def opposite(wall: results.Change) -> str | None:
     """The verdict that does not go with how the wall time changed, where that changed at all."""
     if wall.ratio is None or abs(wall.ratio - 1) < TextLimits.equal_wall_time or _is_noise(wall):
         return None
     return "faster" if wall.ratio > 1 else "slower"
 
 
-def _said(change: DurationChange) -> str:
+def _said(change: results.DurationChange) -> str:
     interval = change.mean if change.by == "mean" else change.typical
     assert interval is not None
     average = " on average" if change.by == "mean" else ""
@@ -456,7 +442,7 @@ def _said(change: DurationChange) -> str:
     return f"`{name}` is {speed_text(interval)}{average}{other}"
 
 
-def _told_shares(comparison: Comparison) -> list[Share]:
+def _told_shares(comparison: Comparison) -> list[results.Share]:
     """What else changed the wall time much, besides the durations that are told by name: the largest share
     that goes with the difference, and one against it that is larger still. Where the wall time hardly
     changed, what saved time and what cost about as much.
@@ -478,11 +464,11 @@ def _told_shares(comparison: Comparison) -> list[Share]:
     return [one for one in told if one is not None and not one.what.startswith("duration")]
 
 
-def _share_text(share: Share) -> str:
+def _share_text(share: results.Share) -> str:
     return f"{signed_duration(share.seconds)} by {share.what} ({share.detail})"
 
 
-def speed_text(interval: Interval) -> str:
+def speed_text(interval: results.Interval) -> str:
     """`1.14x slower (1.11 to 1.17)`; of what got faster, the inverse."""
     slower = interval.ratio >= 1
     shown = [interval.ratio, interval.low, interval.high]
@@ -493,7 +479,7 @@ def speed_text(interval: Interval) -> str:
     return f"{_figure(shown[0])}x {word}{between}"
 
 
-def ratio_text(interval: Interval | None, *, bounds: bool = True) -> str:
+def ratio_text(interval: results.Interval | None, *, bounds: bool = True) -> str:
     """`1.14 (1.11 to 1.17)`; the ratio alone where its interval is unknown, nothing where there is no
     ratio.
     """

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 
-from flightlog.analyze.devices.results import (
-    DeviceReport,
-    MemoryCurve,
-    OutOfMemory,
-    SessionUse,
-    Straggler,
-)
+from flightlog.analyze.devices.results import DeviceReport, MemoryCurve, OutOfMemory, SessionUse, Straggler
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_duration
 from flightlog.events.devices.oom_message import Request
@@ -22,10 +15,13 @@ from flightlog.show.document import (
     Items,
     Remarks,
     Section,
+    Verbatim,
+    document_text,
     markdown_text,
-    sections_text,
     table_block,
+    table_section,
 )
+from flightlog.show.figures.style import bytes_scale
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import percent_text
 from flightlog.show.plot import LevelLine, at_even_times, plot
@@ -44,12 +40,9 @@ _COUNTERS = {
 
 def devices_text(report: DeviceReport, *, width: int = 100, color: bool = False) -> str:
     """The text for a terminal of `width` columns; ends in a newline."""
-    ink = Ink(color)
     first, peaks, *after = _sections(report, width - 6)
-    parts = [ink("title", _title(report)), *sections_text([first, peaks], width=width, ink=ink)]
-    parts += _plots(report.sessions, width, ink)
-    parts += sections_text(after, width=width, ink=ink)
-    return "\n\n".join(parts) + "\n"
+    plots = (Section("", blocks=[Verbatim(one)]) for one in _plots(report.sessions, width, Ink(color)))
+    return document_text([first, peaks, *plots, *after], width=width, color=color, title=_title(report))
 
 
 def devices_markdown(report: DeviceReport) -> str:
@@ -86,7 +79,8 @@ def _peaks(report: DeviceReport) -> Section:
         sure = one.hidden is None or one.hidden.basis == "driver"
         return f"{format_bytes(one.hidden.median_bytes if one.hidden else None)}{'' if sure else '?'}"
 
-    table = table_block(
+    return table_section(
+        "Peaks",
         report.sessions,
         "rank Rank, host <Host, device Device, status <Status, peak_allocated.bytes:_bytes! Allocated, "
         "peak_reserved.bytes:_bytes! Reserved, peak_device_used.bytes:_bytes! In use, "
@@ -101,7 +95,6 @@ def _peaks(report: DeviceReport) -> Section:
         ),
         gap=gap,
     )
-    return Section("Peaks", "", [table])
 
 
 def _by_phase(report: DeviceReport) -> Section:
@@ -111,7 +104,8 @@ def _by_phase(report: DeviceReport) -> Section:
         len(phases) - TextLimits.max_device_phases + sum(one.phases_left_out for one in report.sessions)
     )
     more = f"and {plural(left_out, 'more phase')}: see --format json, --rank and --phase"
-    table = table_block(
+    return table_section(
+        "Phases",
         phases[: TextLimits.max_device_phases],
         "phase Phase, rank Rank, repetitions Times, duration_s Time, peak_allocated_bytes! Peak allocated, "
         "peak_device_used_bytes! Peak in use, growth Growth each time",
@@ -121,7 +115,6 @@ def _by_phase(report: DeviceReport) -> Section:
         rank=lambda one: str(one[0]) if many else "",
         growth=lambda one: _signed(one[1].growth_bytes, one[1].repetitions),
     )
-    return Section("Phases", "", [table])
 
 
 def _signed(value: float | None, times: int = 1) -> str:
@@ -130,19 +123,17 @@ def _signed(value: float | None, times: int = 1) -> str:
 
 
 def _leaks(report: DeviceReport) -> Section:
-    table = table_block(
+    return table_section(
+        "Leak suspected",
         [(one.rank, leak) for one in report.sessions for leak in one.leaks],
         "phase Phase, key Rank, repetitions Times, bytes_per_repetition:_bytes Each time, grew Grew, "
         "tested Over, chance By chance, full_in_s! Full in",
         dispensable=("Over", "By chance"),
         grew=lambda one: _signed(one[1].growth_bytes),
-        chance=lambda one: _chance(one[1].chance),
+        chance=lambda one: (
+            "< 1 in 1,000,000" if one[1].chance < 1e-6 else f"1 in {round(1 / one[1].chance):,}"
+        ),
     )
-    return Section("Leak suspected", "", [table])
-
-
-def _chance(chance: float) -> str:
-    return "< 1 in 1,000,000" if chance < 1e-6 else f"1 in {round(1 / chance):,}"
 
 
 def _ran_out(found: Sequence[OutOfMemory], room: int) -> Section:
@@ -224,21 +215,15 @@ def _amount(one: Straggler, value: float) -> str:
 
 
 def _gpus(report: DeviceReport) -> Section:
-    table = table_block(
+    return table_section(
+        "GPUs, by the driver",
         report.gpus,
         "gpu GPU, samples Samples, memory_peak_bytes! Peak in use, memory_total_bytes! Capacity, busy Busy, "
-        "busiest At most, power Power, most_power At most",
+        "busiest At most, power_mean_w! Power, power_max_w! At most",
         gpu=lambda gpu: f"{clean(gpu.host or 'unknown')}:{gpu_place(gpu.gpu_index, gpu.gpu_mig)}",
         busy=lambda gpu: percent_text(gpu.gpu_percent_mean),
         busiest=lambda gpu: percent_text(gpu.gpu_percent_max),
-        power=lambda gpu: _watts(gpu.power_mean_w),
-        most_power=lambda gpu: _watts(gpu.power_max_w),
     )
-    return Section("GPUs, by the driver", "", [table])
-
-
-def _watts(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,.0f} W"
 
 
 def _unknown(report: DeviceReport) -> Section:
@@ -285,17 +270,12 @@ def _plot(session: SessionUse, width: int, height: int) -> list[str]:
         for level in over_time(curve, series[what], session.duration_s, TextLimits.device_plot_steps)
         for _ in range(4)
     ]
-    power = min(int(math.log2(max([1.0, *levels])) // 10), 6)
-    suffix = f" {('', 'K', 'M', 'G', 'T', 'P', 'E')[power]}{'iB' if power else 'B'}"
-
-    def label(value: float, gap: float) -> str:
-        return f"{value:,.{min(3, max(0, -math.floor(math.log10(gap) + 1e-9)))}f}{suffix}"
-
-    scaled = [level / 1024**power for level in levels]
+    scale = bytes_scale(max(levels))
+    scaled = scale.of(levels)
     # From 0, so that a small change looks small, to the peak, however short that was.
     peak = scaled.index(max(scaled))
     ends = [LevelLine(0, 0, 0.0), LevelLine(peak, peak, scaled[peak])]
-    rows = plot(scaled, width=width, height=height, label=label, lines=ends)
+    rows = plot(scaled, width=width, height=height, unit=scale.suffix.replace("bytes", "B"), lines=ends)
     where = "host memory" if session.device_id < 0 else f"device {session.device_id}"
     title = f"Rank {session.rank}, {where}: {what} memory over {format_duration(session.duration_s)}"
     return [title, *rows]

@@ -198,6 +198,13 @@ Block = (
 )
 
 
+def table_section(
+    title: str, items: Iterable[Any], columns: str, *, note: str = "", **options: Any
+) -> Section:
+    """A section of one table; the options are those of `table_block`."""
+    return Section(title, note, [table_block(items, columns, **options)])
+
+
 def section_text(section: Section, *, width: int, ink: Ink, mark: str = ":") -> str:
     """The section as lines of text; `mark` stands after its title."""
     title = f"{section.title}{mark}" if section.title else ""
@@ -214,9 +221,15 @@ def sections_text(sections: Sequence[Section], *, width: int, ink: Ink, mark: st
     return [section_text(one, width=width, ink=ink, mark=mark) for one in sections if one.says_something()]
 
 
-def document_text(sections: Sequence[Section], *, width: int, color: bool, mark: str = ":") -> str:
-    """The sections that say something, with empty lines between them; ends in a newline."""
-    return "\n\n".join(sections_text(sections, width=width, ink=Ink(color), mark=mark)) + "\n"
+def document_text(
+    sections: Sequence[Section], *, width: int, color: bool, mark: str = ":", title: str = ""
+) -> str:
+    """The lines of the title and the sections that say something, with empty lines between them; ends in a
+    newline.
+    """
+    ink = Ink(color)
+    lead = ["\n".join(ink("title", line) for line in title.splitlines())] if title else []
+    return "\n\n".join([*lead, *sections_text(sections, width=width, ink=ink, mark=mark)]) + "\n"
 
 
 def display_text(parts: Sequence[Section | Block], *, width: int) -> str:
@@ -471,7 +484,10 @@ def _markdown_block(block: Block) -> str:
             return "\n".join(said) + _markdown_more(more)
         case Remarks(sentences, more):
             return "\n".join(f"- {escaped(text)}" for text in sentences) + _markdown_more(more)
-        case StatusLine() | Paragraph() | Bar() | Verbatim() | Folded():
+        case Paragraph(text):
+            pieces = text.split("`")  # every other one is a name or a command
+            return "".join(f"`{piece}`" if n % 2 else escaped(piece) for n, piece in enumerate(pieces))
+        case StatusLine() | Bar() | Verbatim() | Folded():
             return "\n".join(map(escaped, _block(block, sys.maxsize, Ink(False), indent="")))
 
 

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -26,14 +26,7 @@ from flightlog.show.terminal import Ink, brief, clean, cut_middle, fit, width_of
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart
-    from flightlog.analyze.live.results import (
-        DeviceNow,
-        Failed,
-        HostNow,
-        LiveState,
-        Progress,
-        WorkerNow,
-    )
+    from flightlog.analyze.live.results import DeviceNow, Failed, HostNow, LiveState, Progress, WorkerNow
 
 
 class LiveCell(Struct, frozen=True):
@@ -57,8 +50,10 @@ class LiveColumn(Struct, frozen=True):
     """So many characters at the end of a text stay where it is cut."""
     field: str = ""
     """The field of the objects in the rows, or a name of `_COMPUTED`."""
-    where: Literal["everywhere", "terminal", "page"] = "everywhere"
-    """A terminal is narrow; and on a page a column that changes all the time would be sent all the time."""
+    where: str = "everywhere"
+    """Or `terminal` or `page`: a terminal is narrow, and on a page a column that changes all the time would
+    be sent all the time.
+    """
 
     def cut(self, text: str, size: int) -> str:
         """A text of this column at this width."""
@@ -76,22 +71,22 @@ class LiveRow(Struct, frozen=True):
 
 
 class Pane(Struct, frozen=True, kw_only=True):
-    """A table of the live view; the order of its rows is the one that matters most."""
+    """A table in a state; the order of its rows is the one that matters most."""
 
-    name: str
+    table: LiveTable
     title: str
     columns: tuple[LiveColumn, ...]
     rows: tuple[LiveRow, ...]
-    empty: str
-    """The text without rows."""
-    note: str = ""
-    """Which rows these are, where there are more."""
-    one: str = ""
-    """What a row is."""
     count: int = 0
     """How many there are, where the rows may be some of them."""
 
-    def table(self, most: int) -> TableBlock:
+    @property
+    def note(self) -> str:
+        """Which rows these are, where there are more."""
+        shown = len(self.rows)
+        return f"the {shown:,} {self.table.which} of {format_count(self.count)}" if self.count > shown else ""
+
+    def block(self, most: int) -> TableBlock:
         """The first rows, to be shown once."""
         left = max(self.count, len(self.rows)) - most
         return TableBlock(
@@ -110,12 +105,15 @@ class LiveTable(Struct, frozen=True, kw_only=True):
     heading: str = ""
     """The title on a page, where there is more room."""
     one: str
+    """What a row is."""
     empty: str
+    """The text without rows."""
     columns: str
     """A field and a title each, separated by commas; `>` marks right-aligned columns, `*` wide ones, `+`
     those on pages only, and `-` those in terminals only."""
-    rows: Callable[[LiveState], Sequence[Any]]
-    key: Callable[[Any], str]
+    rows: Callable[[LiveState], Sequence[Any]] | None = None
+    """Without it, what the state has under the name of the table."""
+    key: Callable[[Any], str] = lambda one: str(one.name)
     style: Callable[[Any], str] = lambda _: ""
     count: Callable[[LiveState], int] | None = None
     """How many there are, of which the rows are `which`."""
@@ -130,45 +128,30 @@ class LiveTable(Struct, frozen=True, kw_only=True):
 
     def pane(self, state: LiveState, *, page: bool = False) -> Pane:
         """The table of this state, for a terminal or for a page."""
-        columns, rows = self.columns_on(page=page), self.rows(state)
+        columns = self.columns_on(page=page)
+        rows = getattr(state, self.name) if self.rows is None else self.rows(state)
+        keys = _unlike([self.key(one)[: TextLimits.max_cell_width] for one in rows])
         count = self.count(state) if self.count is not None else 0
         title = self.heading or self.title if page else self.title
-        return Pane(
-            name=self.name,
-            title=f"{title} {format_count(count)}" if count and self.counted and not page else title,
-            columns=columns,
-            rows=tuple(
-                LiveRow(
-                    key,
-                    tuple(_cell(column.field, one, over=state.over, page=page) for column in columns),
-                    one,
-                    self.style(one),
-                )
-                for key, one in zip(
-                    _unlike([self.key(one)[: TextLimits.max_cell_width] for one in rows]), rows, strict=True
-                )
-            ),
-            empty=self.empty,
-            note=f"the {len(rows):,} {self.which} of {format_count(count)}" if count > len(rows) else "",
-            one=self.one,
-            count=count,
-        )
+        if count and self.counted and not page:
+            title += f" {format_count(count)}"
+        made = []
+        for key, one in zip(keys, rows, strict=True):
+            cells = tuple(_cell(column.field, one, over=state.over, page=page) for column in columns)
+            made.append(LiveRow(key, cells, one, self.style(one)))
+        return Pane(table=self, title=title, columns=columns, rows=tuple(made), count=count)
 
 
 @cache
 def _columns(columns: str) -> tuple[LiveColumn, ...]:
-    parts = [re.fullmatch(r"(\w+) ([>*+-]*)(.+)", column) for column in columns.split(", ")]
-    return tuple(
-        LiveColumn(
-            name,
-            right=">" in marks,
-            wide="*" in marks,
-            end=LiveTextLimits.worker_name_end if name == "Worker" else 0,
-            field=field,
-            where="page" if "+" in marks else "terminal" if "-" in marks else "everywhere",
+    found = []
+    for field, marks, name in re.findall(r"(\w+) ([>*+-]*)([^,]+)(?:, |$)", columns):
+        where = "page" if "+" in marks else "terminal" if "-" in marks else "everywhere"
+        end = LiveTextLimits.worker_name_end if name == "Worker" else 0
+        found.append(
+            LiveColumn(name, right=">" in marks, wide="*" in marks, end=end, field=field, where=where)
         )
-        for field, marks, name in (part.groups() for part in parts if part is not None)
-    )
+    return tuple(found)
 
 
 def _unlike(keys: Sequence[str]) -> list[str]:
@@ -274,7 +257,6 @@ TABLES = {
             columns="name *Task, submitted >Submitted, completed >Completed, failed >Failed, "
             "running >Running, retried >+Retried, mean_s >Mean, p95_s >+p95, max_s >Max, total_s >+Total",
             rows=lambda state: state.names,
-            key=lambda one: one.name,
             style=lambda one: "bad" if one.failed else "",
             count=lambda state: state.names_all,
             which="with most tasks",
@@ -301,7 +283,6 @@ TABLES = {
             empty="No worker is known.",
             columns="worker *Worker, host +Machine, state State, work *Task, since_s >For, ended >Ended, "
             "failed >Failed, cpu_cores >Cores, memory_bytes >Memory, seen_s >-Seen",
-            rows=lambda state: state.workers,
             key=lambda one: one.worker,
             style=lambda one: {"lost": "bad", "gone": "quiet"}.get(one.state, ""),
             count=lambda state: state.workers_all,
@@ -335,7 +316,6 @@ TABLES = {
             one="A failure",
             empty="Nothing has failed.",
             columns="at At (UTC), call *Task, error *Error, retried_later Then, worker *Worker",
-            rows=lambda state: state.failures,
             key=lambda one: f"{one.at} {one.task_id} {one.attempt}",
             style=lambda one: "warn" if one.retried else "bad",
             count=lambda state: max(state.failures_all, len(state.failures)),
@@ -349,7 +329,6 @@ TABLES = {
             empty="No task has ended.",
             columns="call *Task, duration_s >Took, queue_s >Queued, state Ended as, worker *Worker, "
             "at At (UTC)",
-            rows=lambda state: state.slowest,
             key=lambda one: f"{one.task_id} {one.attempt}",
             style=lambda one: "bad" if one.state == "failed" else "",
         ),
@@ -361,8 +340,6 @@ TABLES = {
             empty="No span has ended.",
             columns="name *Span, ended >Ended, errors >Errors, open >Open, mean_s >Mean, max_s >Max, "
             "total_s >Total",
-            rows=lambda state: state.spans,
-            key=lambda one: one.name,
             style=lambda one: "bad" if one.errors else "",
         ),
         LiveTable(
@@ -371,7 +348,6 @@ TABLES = {
             one="An event",
             empty="Nothing has been recorded.",
             columns="at At (UTC), kind Event, text *What",
-            rows=lambda state: state.log,
             key=lambda one: f"{one.at} {one.kind} {one.text}",
             style=lambda one: {"warning": "warn", "error": "bad"}.get(one.level, ""),
         ),
@@ -381,8 +357,6 @@ TABLES = {
             one="A metric",
             empty="No metric has been recorded.",
             columns="name *Series, value >Last value, step >Step, count >Values, at At (UTC)",
-            rows=lambda state: state.metrics,
-            key=lambda one: one.name,
         ),
     )
 }
@@ -517,12 +491,11 @@ def _busy_parts(state: LiveState, columns: int) -> list[str]:
         "memory": latest_of(state.memory),
         "GPU memory": latest_of(state.device_memory),
     }
-    lines = {
-        title: (levels_line([value or 0.0 for value in spread(latest[0], columns)]).lstrip(), latest[1])
+    return [
+        f"{title} {levels_line([value or 0.0 for value in spread(latest[0], columns)]).lstrip()} {latest[1]}"
         for title, latest in found.items()
         if latest is not None
-    }
-    return [f"{title} {line} {words}" for title, (line, words) in lines.items()]
+    ]
 
 
 def latest_of(

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.engines.slurm.events import Merged
-from flightlog.show.document import FactsBlock, Section, document_text, facts_block, table_block, table_lines
+from flightlog.show.document import (
+    FactsBlock,
+    Section,
+    document_text,
+    facts_block,
+    table_block,
+    table_lines,
+    table_section,
+)
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import known, moment_text, some_of
 from flightlog.show.terminal import Ink, clean, pad, wrap
@@ -54,8 +62,7 @@ def copies_text(copies: Sequence[CopyStatus], *, color: bool = False) -> str:
     if not copies:
         return ""
     table = table_block(
-        copies,
-        "run_id Run, state <Copy, synced_at:moment <Last, unsent_bytes Unsent, address <Where",
+        copies, "run_id Run, state <Copy, synced_at:moment <Last, unsent_bytes Unsent, address <Where"
     )
     lines = table_lines(table, width=sys.maxsize, ink=Ink(color), indent="")
     lines += [clean(f"{one.run_id}: {one.problem}") for one in copies if one.problem]
@@ -100,15 +107,13 @@ def _of(number: int, what: str) -> str:
 
 def exported_json(exported: Exported, run_id: str, *, size_bytes: int | None) -> str:
     """The same as a JSON object; `size_bytes` is null for what was sent to a server."""
-    found = {
+    whole = {
         "run_id": run_id,
         "to": exported.to,
         "where": path_text(exported.where),
         "size_bytes": size_bytes,
-        "counts": exported.counts,
-        "notes": list(exported.notes),
     }
-    return document_bytes(found).decode()
+    return document_bytes({**whole, "counts": exported.counts, "notes": exported.notes}).decode()
 
 
 _NO_CHECKSUMS = f"{CHECKSUMS} missing"
@@ -230,16 +235,14 @@ def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> s
         ("Hits", known(stats.hits, lambda hits: f"{format_count(hits)} in the runs recorded here")),
         ("Damage", damage if stats.damaged or stats.leftovers else ""),
     ]
-    table = table_block(
+    functions = table_section(
+        "",
         stats.functions,
         "name Function, entries Results, bytes:_bytes Size, hits Hits, cost_s Compute time, codes Versions",
         name=lambda one: one.function or "(unnamed)",
     )
-    sections = [
-        Section(f"Cache: {clean(stats.folder)}", blocks=[facts_block(pairs)]),
-        Section("", blocks=[table]),
-    ]
-    return document_text(sections, width=width, color=color, mark="")
+    about = Section(f"Cache: {clean(stats.folder)}", blocks=[facts_block(pairs)])
+    return document_text([about, functions], width=width, color=color, mark="")
 
 
 def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool = False) -> str:
@@ -260,21 +263,18 @@ def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool
         pairs.append(("  its code", f"{clean(miss.about.code[: TextLimits.digest_digits])}{cached}"))
         if miss.detail:
             pairs.append(("  in detail", clean(miss.detail)))
-    table = table_block(
+    cached_results = table_section(
+        "",
         entries[: TextLimits.max_cache_entries],
         "key Key, created:moment! <Made, size:_bytes Size, cost_s Took, code <Code, arguments <Arguments",
         key=lambda header: header.key[: TextLimits.digest_digits],
         code=lambda header: known(header.about, lambda about: about.code[: TextLimits.digest_digits]),
-        arguments=lambda header: known(header.about, lambda about: _arguments(about.arguments)),
+        arguments=lambda header: known(
+            header.about,
+            lambda about: " ".join(f"{name}={digest[:6]}" for name, digest in about.arguments.items()),
+        ),
     )
-    sections = [
-        Section(clean(explained.function or "(unnamed)"), blocks=[FactsBlock(pairs)]),
-        Section("", blocks=[table]),
-    ]
-    text = document_text(sections, width=max(width, 160), color=color, mark="")
+    about = Section(clean(explained.function or "(unnamed)"), blocks=[FactsBlock(pairs)])
+    text = document_text([about, cached_results], width=max(width, 160), color=color, mark="")
     older = len(entries) - TextLimits.max_cache_entries
     return text + (f"  and {plural(older, 'older one')}\n" if older > 0 else "")
-
-
-def _arguments(digests: dict[str, str]) -> str:
-    return " ".join(f"{name}={digest[:6]}" for name, digest in digests.items())

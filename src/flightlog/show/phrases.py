@@ -102,6 +102,8 @@ def figure_text(field: str, value: float | str) -> str:
         return format_duration(value)
     if any(part.endswith("_bytes") for part in parts):
         return format_bytes(value)
+    if field.endswith("_w"):
+        return f"{value:,.0f} W"
     return f"{value:.0f}%" if field.endswith("percent") else format_count(value)
 
 

@@ -62,28 +62,26 @@ def picture(
         ) from error
     found = figure.to_dict()
     traces, layout = found["data"], found["layout"]
-    lettering = Lettering(layout["font"]["color"])
+    ink = layout["font"]["color"]
     scale = scale if format == "png" else 1.0
     _check("width", width_px, MIN_WIDTH_PX, scale)
-    planned = plan(traces, layout, lettering, width_px)
+    planned = plan(traces, layout, width_px)
     full, least = max(planned.plot_px, MIN_PLOT_PX), min(planned.plot_px, 3 * MIN_PLOT_PX)
     height = planned.height_px(full) if height_px is None else height_px
     _check("height", height, planned.height_px(min(least, full)), scale)
-    with _ONE_AT_A_TIME, _own_settings(), warnings.catch_warnings():
+    with _ONE_AT_A_TIME, _own_settings(ink), warnings.catch_warnings():
         # Too narrow for the names of its rows: drawn as it goes.
         warnings.filterwarnings("ignore", message="constrained_layout not applied")
-        ground = _GROUNDS.get(layout["font"]["color"], "#ffffff")
-        sheet = Sheet(
-            figsize=(width_px / _DPI, height / _DPI), dpi=_DPI, facecolor=ground, layout="constrained"
-        )
+        ground, size = _GROUNDS.get(ink, "#ffffff"), (width_px / _DPI, height / _DPI)
+        sheet = Sheet(figsize=size, dpi=_DPI, facecolor=ground, layout="constrained")
         axes = sheet.add_subplot()
         if any(trace["type"] == "icicle" for trace in traces):
-            draw_icicle(axes, traces[0], lettering, width_px)
+            draw_icicle(axes, traces[0], width_px)
             keys = []
         else:
-            draw_axes(axes, layout, lettering, width_px)
-            keys = draw_traces(sheet, axes, traces, layout, lettering)
-        planned.draw(sheet, keys, lettering, width_px, height)
+            draw_axes(axes, layout, width_px)
+            keys = draw_traces(sheet, axes, traces, layout)
+        planned.draw(sheet, keys, width_px, height)
         out = io.BytesIO()
         if format == "png":
             FigureCanvasAgg(sheet)
@@ -103,8 +101,10 @@ def _check(name: str, side: int, least: int, scale: float) -> None:
 
 
 @contextmanager
-def _own_settings() -> Iterator[None]:
-    """Matplotlib's defaults, whatever the user's settings, which are restored afterwards."""
+def _own_settings(ink: str) -> Iterator[None]:
+    """Matplotlib's defaults, whatever the user's settings, which are restored afterwards, and what every text
+    is drawn with.
+    """
     import matplotlib
     from matplotlib import style
 
@@ -115,12 +115,18 @@ def _own_settings() -> Iterator[None]:
         "text.parse_math": False,
         "figure.constrained_layout.h_pad": 0.06,
         "figure.constrained_layout.w_pad": 0.08,
+        "font.family": FAMILY,
+        **dict.fromkeys(_TEXT_SIZES, 12 * _POINT_PX),
+        "axes.labelsize": 13 * _POINT_PX,
+        **dict.fromkeys(_TEXT_COLORS, ink),
     }
     with style.context("default"), matplotlib.rc_context(ours):
         yield
 
 
 _POINT_PX = 72 / 100
+_TEXT_SIZES = ("font.size", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
+_TEXT_COLORS = ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor", "legend.labelcolor")
 _SYMBOLS = {
     "x": "X",
     "circle": "o",
@@ -140,17 +146,15 @@ _RGBA = re.compile(r"rgba\((\d+),(\d+),(\d+),([\d.]+)\)")
 Color = tuple[float, float, float, float]
 
 
-def draw_traces(
-    sheet: Any, axes: Any, traces: list[Any], layout: dict[str, Any], lettering: Lettering
-) -> list[Any]:
+def draw_traces(sheet: Any, axes: Any, traces: list[Any], layout: dict[str, Any]) -> list[Any]:
     """Draw all, in their order; the keys of those that the legend has."""
     stacked: dict[Any, float] | None = {} if layout.get("barmode") == "stack" else None
     keys: list[Any] = []
     for trace in traces:
         if trace["type"] == "bar":
-            key = _bars(axes, trace, layout, stacked, lettering)
+            key = _bars(axes, trace, layout, stacked)
         elif trace["type"] == "heatmap":
-            key = _heatmap(sheet, axes, trace, layout, lettering)
+            key = _heatmap(sheet, axes, trace, layout)
         else:
             key = _scatter(axes, trace, layout)
         if in_legend(trace, layout):
@@ -174,13 +178,7 @@ def _each(value: Any, count: int, default: Any) -> list[Any]:
     return [default if value is None else value] * count
 
 
-def _bars(
-    axes: Any,
-    trace: Any,
-    layout: dict[str, Any],
-    stacked: dict[Any, float] | None,
-    lettering: Lettering,
-) -> Any:
+def _bars(axes: Any, trace: Any, layout: dict[str, Any], stacked: dict[Any, float] | None) -> Any:
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Patch
 
@@ -211,13 +209,12 @@ def _bars(
     )
     for text, row, base, length in zip(trace.get("text", ()), rows, bases, lengths, strict=False):
         axes.annotate(
-            lettering.text(text),
+            drawable(text),
             (base + length, row),
             xytext=(3, 0),
             textcoords="offset points",
             va="center",
             annotation_clip=False,
-            **lettering.style(),
         )
     outlines = [color for color in _each(edge.get("color"), 1, "") if color not in ("", EDGE)]
     return Patch(facecolor=color_of(next(iter(outlines), _each(colors, 1, "")[0])))
@@ -293,7 +290,7 @@ def _markers(axes: Any, trace: Any, x: list[float], y: list[float]) -> Any:
     return drawn
 
 
-def _heatmap(sheet: Any, axes: Any, trace: Any, layout: dict[str, Any], lettering: Lettering) -> Any:
+def _heatmap(sheet: Any, axes: Any, trace: Any, layout: dict[str, Any]) -> Any:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
@@ -317,15 +314,15 @@ def _heatmap(sheet: Any, axes: Any, trace: Any, layout: dict[str, Any], letterin
             ScalarMappable(norm, colors), ax=axes, ticks=bar["tickvals"], fraction=0.03, pad=0.01
         )
         made.outline.set_visible(False)
-        made.ax.set_yticklabels([lettering.text(text) for text in bar["ticktext"]], **lettering.style())
+        made.ax.set_yticklabels(map(drawable, bar["ticktext"]))
         made.ax.tick_params(length=0)
-        made.set_label(lettering.text(bar["title"]["text"]), **lettering.style())
+        made.set_label(drawable(bar["title"]["text"]), fontsize=12 * _POINT_PX)
 
 
 _CELL_LETTER_PX = 7.2
 
 
-def draw_icicle(axes: Any, trace: Any, lettering: Lettering, width_px: int) -> None:
+def draw_icicle(axes: Any, trace: Any, width_px: int) -> None:
     """Draw the tree from the top; a text that has no room is cut, or left out."""
     from matplotlib.patches import Rectangle
 
@@ -348,26 +345,11 @@ def draw_icicle(axes: Any, trace: Any, lettering: Lettering, width_px: int) -> N
             left, width, depth = filled.get(parent, start), value / whole if whole else 0.0, above + 1
             filled[parent] = left + width
         spot[id_] = left, width, depth
-        axes.add_patch(
-            Rectangle(
-                (left, depth),
-                width,
-                1,
-                facecolor=color_of(color),
-                edgecolor=axes.figure.get_facecolor(),
-                linewidth=0.8,
-            )
-        )
+        paint = {"facecolor": color_of(color), "edgecolor": axes.figure.get_facecolor(), "linewidth": 0.8}
+        axes.add_patch(Rectangle((left, depth), width, 1, **paint))
         room = int((width * width_px - 8) / _CELL_LETTER_PX)
-        text = lettering.text(label)
         if room >= 2:
-            axes.text(
-                left + 5 / width_px,
-                depth + 0.5,
-                cut(text, room),
-                va="center",
-                **{**lettering.style(), "color": ink},
-            )
+            axes.text(left + 5 / width_px, depth + 0.5, cut(drawable(label), room), va="center", color=ink)
     axes.set_xlim(0, 1)
     axes.set_ylim(max(depth for _, _, depth in spot.values()) + 1, 0)
     axes.set_axis_off()
@@ -407,7 +389,7 @@ class SheetPlan(NamedTuple):
         """How high the picture is with a plot of this height."""
         return math.ceil(self.head_px + plot_px + self.axis_px + self.foot_px)
 
-    def draw(self, sheet: Any, keys: list[Any], lettering: Lettering, width_px: int, height_px: int) -> None:
+    def draw(self, sheet: Any, keys: list[Any], width_px: int, height_px: int) -> None:
         """Write the texts onto the sheet, and leave the plot the place between them; `keys` are the
         legend's.
         """
@@ -421,7 +403,6 @@ class SheetPlan(NamedTuple):
                 va="top",
                 in_layout=False,
                 fontweight="bold" if number < len(self.title) else "normal",
-                **lettering.style(),
             )
         if keys:
             shown = sheet.legend(
@@ -433,22 +414,20 @@ class SheetPlan(NamedTuple):
                 borderaxespad=0.2,
                 handlelength=1.4,
                 columnspacing=1.4,
-                prop={"family": lettering.family, "size": lettering.style()["fontsize"]},
-                labelcolor=lettering.color,
             )
             shown.set_in_layout(False)
 
 
-def plan(traces: list[Any], layout: dict[str, Any], lettering: Lettering, width_px: int) -> SheetPlan:
+def plan(traces: list[Any], layout: dict[str, Any], width_px: int) -> SheetPlan:
     """The texts for a picture of this width."""
     room = width_px - 2 * EDGE_PX
-    title = lettering.text((layout.get("title") or {}).get("text", "").replace("<br>", " "))
+    title = drawable((layout.get("title") or {}).get("text", "").replace("<br>", " "))
     notes = [
-        lettering.text(note.replace("<br>", " "))
+        drawable(note.replace("<br>", " "))
         for annotation in layout.get("annotations", ())
         for note in annotation["text"].split("</i><br>")
     ]
-    names = [lettering.text(trace["name"]) for trace in traces if in_legend(trace, layout)]
+    names = [drawable(trace["name"]) for trace in traces if in_legend(trace, layout)]
     widest = int((room - _KEY_PX) / _LEGEND_LETTER_PX)
     names = [fit(name, widest) for name in names]
     longest = max(map(width_of, names), default=1)
@@ -477,25 +456,15 @@ FAMILY = "DejaVu Sans"
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
-class Lettering:
-    """Texts of a figure as they are seen, in one colour."""
-
-    family = FAMILY
-
-    def __init__(self, color: str) -> None:
-        self.color = color
-
-    def text(self, text: str) -> str:
-        """A text of a figure without its markup; what the font lacks is a replacement character."""
-        seen = plain_back(text)
-        if seen.isascii():
-            return seen
-        known = _characters()
-        return "".join(c if c == "\n" or ord(c) in known else _UNKNOWN for c in seen)
-
-    def style(self, size_px: float = 12) -> dict[str, Any]:
-        """What every text is drawn with."""
-        return {"fontfamily": FAMILY, "fontsize": size_px * _POINT_PX, "color": self.color}
+def drawable(text: str) -> str:
+    """A text of a figure as it is seen, without its markup; what the font lacks is a replacement
+    character.
+    """
+    seen = plain_back(text)
+    if seen.isascii():
+        return seen
+    known = _characters()
+    return "".join(c if c == "\n" or ord(c) in known else _UNKNOWN for c in seen)
 
 
 @cache
@@ -516,14 +485,14 @@ def _on_axis(axis: dict[str, Any], values: list[Any]) -> list[Any]:
     return [places.get(value) for value in values] if places else list(values)
 
 
-def draw_axes(axes: Any, layout: dict[str, Any], lettering: Lettering, width_px: int) -> None:
+def draw_axes(axes: Any, layout: dict[str, Any], width_px: int) -> None:
     """Set both axes up; before anything is drawn on them."""
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_facecolor("none")
     axes.set_axisbelow(True)
     for side in ("x", "y"):
-        _draw_axis(axes, side, layout[f"{side}axis"], lettering, max(width_px - _NAMES_PX, _TICK_PX))
+        _draw_axis(axes, side, layout[f"{side}axis"], max(width_px - _NAMES_PX, _TICK_PX))
     axes.set_autoscale_on(False)
 
 
@@ -531,19 +500,19 @@ def _categories(axis: dict[str, Any]) -> dict[str, int]:
     return {name: n for n, name in enumerate(axis["categoryarray"])} if axis.get("type") == "category" else {}
 
 
-def _draw_axis(axes: Any, side: str, axis: dict[str, Any], lettering: Lettering, room_px: int) -> None:
+def _draw_axis(axes: Any, side: str, axis: dict[str, Any], room_px: int) -> None:
     from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-    both = axes.xaxis if side == "x" else axes.yaxis
+    both = getattr(axes, f"{side}axis")
     ends = low, high = axis.get("range", (0, 1))
     if axis.get("type") == "log":
-        (axes.set_xscale if side == "x" else axes.set_yscale)("log")
+        axes.set(**{f"{side}scale": "log"})
         low, high = 10.0**low, 10.0**high
-    (axes.set_xlim if side == "x" else axes.set_ylim)(low, high)
+    axes.set(**{f"{side}lim": (low, high)})
     categories = list(_categories(axis))
     values = axis.get("tickvals", categories or None)
     if values is not None:
-        texts = [lettering.text(str(text)) for text in axis.get("ticktext", values)]
+        texts = [drawable(str(text)) for text in axis.get("ticktext", values)]
         places = [categories.index(value) for value in values] if categories else list(values)
         if side == "x":
             across = [math.log10(place) for place in places] if axis.get("type") == "log" else places
@@ -552,21 +521,19 @@ def _draw_axis(axes: Any, side: str, axis: dict[str, Any], lettering: Lettering,
         both.set_major_locator(FixedLocator(places))
         both.set_major_formatter(FixedFormatter(texts))
     else:
-        suffix = lettering.text(axis.get("ticksuffix", ""))
+        suffix = drawable(axis.get("ticksuffix", ""))
         most = max(2, room_px // _TICK_PX) if side == "x" else _TICKS
         both.set_major_locator(
             MaxNLocator(nbins=min(most, int(axis.get("nticks", _TICKS))), steps=[1, 2, 5, 10])
         )
         both.set_major_formatter(FuncFormatter(lambda value, _: f"{_number(value)}{suffix}"))
     both.set_minor_locator(NullLocator())
-    both.set_tick_params(length=0, pad=5, labelcolor=lettering.color)
-    for label in both.get_ticklabels():
-        label.set(**lettering.style())
+    both.set_tick_params(length=0, pad=5)
     if axis.get("showgrid", True):
         both.grid(True, color=axis.get("gridcolor", "#e2e2e2"), linewidth=0.8)
     title = (axis.get("title") or {}).get("text")
     if title:
-        both.set_label_text(lettering.text(title), **lettering.style(13))
+        both.set_label_text(drawable(title))
 
 
 def ticks_with_room(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.analyze.advice.resources import is_same, request_text
 from flightlog.analyze.history.attempts import Requested
-from flightlog.core.text import plural
+from flightlog.core.text import listed, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import (
     FactsBlock,
@@ -15,12 +15,14 @@ from flightlog.show.document import (
     Remarks,
     Section,
     TableBlock,
+    Verbatim,
+    document_text,
     facts,
     facts_block,
     section_text,
     sections_text,
     table_block,
-    table_lines,
+    table_section,
 )
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import args_text, call_text, free_text, known, money_text
@@ -74,13 +76,13 @@ def _cost(plan: Plan) -> str:
 
 
 def _components(plan: Plan) -> Section:
-    table = table_block(
+    return table_section(
+        "Components",
         plan.components.items(),
         "key Component, cpus:g CPUs, memory_bytes Memory, gpus:g GPUs, walltime_s Walltime, image <Image, "
         "suggestion <History suggests",
         suggestion=lambda item: _suggestion(plan.suggestions.get(item[0]), item[1]),
     )
-    return Section("Components", blocks=[table])
 
 
 def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
@@ -99,19 +101,20 @@ def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
 
 
 def _tasks(plan: Plan) -> Section:
-    table = table_block(
+    return table_section(
+        "Tasks",
         plan.tasks.items(),
         "key Task, component <Component, retries:g Retries, timeout_s Timeout, cache <Cache",
         cache=lambda item: _cached(item[1].cache),
     )
-    return Section("Tasks", blocks=[table])
 
 
 def _history(plan: Plan) -> Section:
     history = plan.history
     if history is None:
         return Section("History", f"no earlier run of {clean(plan.project)}")
-    table = table_block(
+    return table_section(
+        f"History ({plural(len(history.runs), 'run')})",
         history.tasks.items(),
         "key Task, tasks Tasks, p50_s p50, p95_s p95, p95_cpus:.2g p95 CPUs, memory p95 memory",
         memory=lambda item: (
@@ -119,7 +122,6 @@ def _history(plan: Plan) -> Section:
             + known(item[1].p95_peak_rss_bytes, format_bytes)
         ),
     )
-    return Section(f"History ({plural(len(history.runs), 'run')})", blocks=[table])
 
 
 def _cached(cache: bool | Cache | None) -> str:
@@ -140,31 +142,29 @@ def explanation_text(
 ) -> str:
     """What would run where, what overlays changed, and the line each value comes from; ends in a newline."""
     ink = Ink(color)
-    sections = [
-        [f"{clean(why.name)} on target {ink('name', clean(plan.target))}: {_where(plan, width)}"],
-        _sentences(plan, ink),
-        _changes(why.changes, ink),
-        [ink("head", "Where values come from"), *_origins(why.origins, width, ink)],
-    ]
-    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
-
-
-def _where(plan: Plan, width: int) -> str:
     options = f" ({args_text(plan.options, max(20, width - 40))})" if plan.options else ""
     where = f"project {clean(plan.project)} runs on the provider {clean(plan.provider)}{options}"
-    return f"{where} with {_workers(plan)}."
-
-
-def _sentences(plan: Plan, ink: Ink) -> list[str]:
-    lines = [_sentence(name, task, plan.components, ink) for name, task in plan.tasks.items()]
+    first = f"{clean(why.name)} on target {ink('name', clean(plan.target))}: {where} with {_workers(plan)}."
+    tasks = [_sentence(name, task, plan.components, ink) for name, task in plan.tasks.items()]
     idle = [name for name, each in plan.components.items() if not each.tasks]
     if idle:
-        lines.append(f"  No task of the manifest names the component {clean(', '.join(idle))}.")
-    return [
-        ink("head", "Tasks"),
-        *lines,
-        "  Any other task runs without retries, timeout or component, unless its call says so.",
+        tasks.append(f"  No task of the manifest names the component {clean(', '.join(idle))}.")
+    tasks.append("  Any other task runs without retries, timeout or component, unless its call says so.")
+    names = ", ".join(dict.fromkeys(clean(each.overlay) for each in why.changes))
+    changes = map(_change, why.changes)
+    sections = [
+        Section("", blocks=[Verbatim(first)]),
+        Section("Tasks", blocks=[Verbatim("\n".join(tasks))]),
+        Section(f"What the overlay {names} changes", blocks=[Verbatim("\n".join(changes))]),
+        table_section(
+            "Where values come from",
+            why.origins,
+            "path Value, text <Is, origin <From",
+            text=lambda each: fit(clean(each.text), max(20, width // 3)),
+            origin=_origin,
+        ),
     ]
+    return document_text(sections, width=width, color=color, mark="")
 
 
 def _sentence(name: str, task: Task, components: Mapping[str, PlannedComponent], ink: Ink) -> str:
@@ -183,7 +183,7 @@ def _sentence(name: str, task: Task, components: Mapping[str, PlannedComponent],
         said.append(cached if task.cache else "does not cache its results")
     if task.outputs:
         said.append(f"makes {clean(', '.join(task.outputs))}")
-    return f"  {ink('name', clean(name))} {_listed(said)}."
+    return f"  {ink('name', clean(name))} {listed(said)}."
 
 
 def _counted(number: float, what: str) -> str:
@@ -199,25 +199,11 @@ def _made_of(component: PlannedComponent) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _listed(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _changes(changes: Sequence[OverlayChange], ink: Ink) -> list[str]:
-    lines = []
-    for each in changes:
-        before, after = f"{clean(each.before or '')} (line {each.before_line})", clean(each.after or "")
-        said = f"{after} is added" if each.before is None else f"{before} becomes {after}"
-        said = f"{before} is removed" if each.after is None else said
-        lines.append(f"  {clean(each.path)}: {said} (line {each.after_line})")
-    names = ", ".join(dict.fromkeys(clean(each.overlay) for each in changes))
-    return [ink("head", f"What the overlay {names} changes"), *lines] if lines else []
-
-
-def _origins(origins: Sequence[ValueOrigin], width: int, ink: Ink) -> list[str]:
-    rows = [(each.path, fit(clean(each.text), max(20, width // 3)), _origin(each)) for each in origins]
-    table = TableBlock(("Value", "Is", "From"), rows, left=("Is", "From"))
-    return table_lines(table, width=width, ink=ink)
+def _change(each: OverlayChange) -> str:
+    before, after = f"{clean(each.before or '')} (line {each.before_line})", clean(each.after or "")
+    said = f"{after} is added" if each.before is None else f"{before} becomes {after}"
+    said = f"{before} is removed" if each.after is None else said
+    return f"  {clean(each.path)}: {said} (line {each.after_line})"
 
 
 def _origin(origin: ValueOrigin) -> str:
@@ -339,7 +325,8 @@ def forecast_text(found: Forecast, *, width: int = TextLimits.default_width, col
         )
     if found.handover_s > 0:
         evidence.append(f"{format_duration(found.handover_s)} dispatch latency per task, as in that run")
-    table = table_block(
+    tasks = table_section(
+        "",
         found.tasks.items(),
         "key Task, calls Calls, work Work, longest <Longest, memory <Largest memory",
         work=lambda item: format_duration(item[1].work_s) if item[1].duration_s else "unknown",
@@ -348,7 +335,7 @@ def forecast_text(found: Forecast, *, width: int = TextLimits.default_width, col
     )
     head = Section(f"Forecast: {clean(found.project)} on {clean(found.target)}", blocks=[FactsBlock(facts)])
     why = Section("Why", blocks=[Remarks(evidence)])
-    return _text(head, why, Section("", blocks=[table]), notes=found.notes, width=width, color=color)
+    return _text(head, why, tasks, notes=found.notes, width=width, color=color)
 
 
 def _spread(each: Estimate | ScheduleSpread | None, unit: Callable[[float | None], str]) -> str:

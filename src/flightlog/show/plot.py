@@ -47,18 +47,18 @@ def plot(
     *,
     width: int,
     height: int,
-    label: Callable[[float, float], str],
+    unit: str = "",
     lines: Sequence[LevelLine] = (),
     marks: Sequence[int] = (),
 ) -> list[str]:
     """Rows of text with a point for each value, from left to right in their order, evenly spaced.
 
-    No row is wider than `width` columns, and `height` rows are for points. `label` writes a value on the
-    axis, given the distance of two labels. `lines` stand behind the points; `marks` are numbers of points
+    No row is wider than `width` columns, and `height` rows are for points. `unit` stands after values on the
+    axis. `lines` stand behind the points; `marks` are numbers of points
     that get a sign and a number under the axis. Values far from all others are drawn as arrows at the edge.
     """
     low, high = scale_of(values, [line.value for line in lines])
-    ticks = {row: label(value, gap) for row, value, gap in _ticks(low, high, height)}
+    ticks = {row: f"{_tick_text(value, gap)}{unit}" for row, value, gap in _ticks(low, high, height)}
     margin = max(map(width_of, ticks.values()), default=0)
     grid = DotGrid(max(width - margin - 2, 1), height)
     right, bottom = 2 * grid.columns - 1, 4 * height - 1
@@ -145,6 +145,12 @@ def _ticks(low: float, high: float, height: int) -> list[tuple[int, float, float
         row = height - 1 - round((number * gap - low) / span * (height - 1))
         found.setdefault(row, (row, number * gap, gap))
     return list(found.values())
+
+
+def _tick_text(value: float, gap: float) -> str:
+    """A value with as many digits as tell it from another that is this far away."""
+    decimals = max(0, -math.floor(math.log10(gap) + 1e-9))
+    return f"{value:,.{decimals}f}" if decimals <= 6 and abs(value) < 1e9 else f"{value:.3g}"
 
 
 def _marks(columns: Sequence[int], width: int) -> str:

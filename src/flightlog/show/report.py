@@ -22,6 +22,7 @@ from flightlog.show.document import (
     rest_text,
     sections_text,
     table_block,
+    table_section,
 )
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import (
@@ -364,7 +365,8 @@ def _name(part: PathPart) -> str:
 def _in_flight(report: Report) -> Section:
     shown = report.in_flight[: TextLimits.max_open_tasks]
     left = report.tasks.running + report.spans.open_in_flight - len(shown)
-    table = table_block(
+    return table_section(
+        f"In flight{'' if report.run.status == 'running' else ' when the run ended'}",
         shown,
         "call Task or span, since:moment <Since, elapsed_s For, worker <Worker, usually Median, "
         "verdict <Stuck?",
@@ -373,8 +375,6 @@ def _in_flight(report: Report) -> Section:
         usually=_usual_duration,
         verdict=_verdict,
     )
-    ended = "" if report.run.status == "running" else " when the run ended"
-    return Section(f"In flight{ended}", "", [table])
 
 
 def _usual_duration(one: InFlight) -> str:
@@ -415,15 +415,16 @@ def failures_section(report: Summary, shown: int = TextLimits.max_report_rows) -
 def _spans(report: Report) -> Section:
     spans = report.spans
     names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))
-    table = table_block(
+    return table_section(
+        "Spans",
         names,
         "key Name, count Count, errors? Errors, self_s Self, total_s Total, wall_s Wall, p50:_s p50, "
         "p95:_s p95",
         limit=TextLimits.max_report_rows,
+        note=spans_note(report) if names else "",
         of=spans.names,
         rest="more name",
     )
-    return Section("Spans", spans_note(report) if names else "", [table])
 
 
 def metrics_section(report: Report, shown: int = TextLimits.max_report_rows) -> Section:
@@ -432,8 +433,7 @@ def metrics_section(report: Report, shown: int = TextLimits.max_report_rows) -> 
     columns = "key Name, last Last, min:.6g Min, max:.6g Max, count Values"
     if any(one.nonfinite for one in found.values()):
         columns += ", nonfinite? NaN or infinite"
-    table = table_block(found.items(), columns, limit=shown, rest="more metric", last=_last_value)
-    return Section("Metrics", "", [table])
+    return table_section("Metrics", found.items(), columns, limit=shown, rest="more metric", last=_last_value)
 
 
 def _last_value(item: tuple[str, SeriesStats]) -> str:
@@ -489,9 +489,8 @@ def _artifacts(summary: Summary) -> Section:
         return Section("Artifacts")
     shown = artifacts.listed[-TextLimits.max_report_rows :]
     size = f", {format_bytes(artifacts.size_bytes)}" if artifacts.size_bytes is not None else ""
-    columns = "name Name, kind <Kind, size_bytes Size"
-    table = table_block(shown, columns, of=artifacts.count, rest="more artifact")
-    return Section("Artifacts", f"{format_count(artifacts.count)}{size}", [table])
+    note, columns = f"{format_count(artifacts.count)}{size}", "name Name, kind <Kind, size_bytes Size"
+    return table_section("Artifacts", shown, columns, note=note, of=artifacts.count, rest="more artifact")
 
 
 def _recording(summary: Report, ink: Ink) -> Section:

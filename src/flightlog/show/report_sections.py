@@ -25,6 +25,7 @@ from flightlog.show.document import (
     facts_block,
     rest_text,
     table_block,
+    table_section,
 )
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import (
@@ -330,15 +331,16 @@ def _parts_table(
 
 def critical_section(path: CriticalPath, rows: int) -> Section:
     """The critical path by name: its longest parts, at most this many."""
-    table = table_block(
+    return table_section(
+        "Critical path",
         path.parts,
         "name What, links Segments, seconds:_s Time, share Share, saving Max. saving",
+        note=f"what set the {format_duration(path.wall_s)} of wall time",
         limit=rows,
         rest="shorter part",
         name=lambda part: link_name(part.kind, part.name),
         saving=lambda part: known(part.saves_s, lambda saved: f"≤ {format_duration(saved)}"),
     )
-    return Section("Critical path", f"what set the {format_duration(path.wall_s)} of wall time", [table])
 
 
 def link_name(kind: Kind, name: str) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from functools import partial
 
 from flightlog.analyze.history.trends import LevelChange, Trend, TrendPoint, parse_metric
 from flightlog.analyze.limits import HistoryLimits
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
-from flightlog.show.document import Paragraph, Section, TableBlock, Verbatim, sections_text, table_block
+from flightlog.show.document import Paragraph, Section, Verbatim, document_text, table_section
 from flightlog.show.figures.lines import number_text, trend_scale, trend_value
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import known, moment_text
@@ -39,19 +38,14 @@ _WORDS = {
 
 def trend_text(trend: Trend, *, width: int = 100, color: bool = False) -> str:
     """The text for a terminal of `width` columns; ends in a newline."""
-    ink, left_out = Ink(color), Section("", blocks=[Paragraph(left_out_text(trend))])
     if trend.points:
         plotted = [f"  {row}" for row in _plot(trend, width - 2)]
-        sections = [
-            Section("", blocks=[Verbatim("\n".join([*_answer(trend, width, ink), "", *plotted]))]),
-            Section("Levels", blocks=[_levels(trend)] if trend.changes else []),
-            Section("Newest runs", blocks=[_newest(trend)]),
-            left_out,
-        ]
+        answer = [Verbatim("\n".join([*_answer(trend, width, Ink(color)), "", *plotted]))]
+        sections = [Section("", blocks=answer), _levels(trend), _newest(trend)]
     else:
-        sections = [Section("", blocks=[Paragraph(text) for text in trend_answer(trend)]), left_out]
-    texts = sections_text(sections, width=width, ink=ink, mark="")
-    return "\n\n".join([ink("title", trend_title(trend)), *texts]) + "\n"
+        sections = [Section("", blocks=[Paragraph(text) for text in trend_answer(trend)])]
+    sections.append(Section("", blocks=[Paragraph(left_out_text(trend))]))
+    return document_text(sections, width=width, color=color, mark="", title=trend_title(trend))
 
 
 def trend_title(trend: Trend) -> str:
@@ -206,13 +200,6 @@ def _plot(trend: Trend, width: int) -> list[str]:
     levels = [level.typical for level in trend.levels]
     low, high = scale_of(values, levels)
     factor, suffix, unit = trend_scale(trend, high)
-    suffix = f" {unit}" if trend.unit == "money" and unit else suffix
-
-    def label(value: float, gap: float) -> str:
-        decimals = max(0, -math.floor(math.log10(gap) + 1e-9))
-        plain = decimals <= 6 and abs(value) < 1e9
-        return f"{value:,.{decimals}f}{suffix}" if plain else f"{value:.3g}{suffix}"
-
     lines = [
         LevelLine(level.first, level.first + level.runs - 1, level.typical * factor)
         for level in trend.levels
@@ -222,7 +209,7 @@ def _plot(trend: Trend, width: int) -> list[str]:
         [value * factor for value in values],
         width=width,
         height=TextLimits.trend_plot_height,
-        label=label,
+        unit=f" {unit}" if trend.unit == "money" and unit else suffix,
         lines=lines,
         marks=[change.at for change in trend.changes],
     )
@@ -233,12 +220,13 @@ def _plot(trend: Trend, width: int) -> list[str]:
     return rows
 
 
-def _levels(trend: Trend) -> TableBlock:
+def _levels(trend: Trend) -> Section:
     show = partial(trend_value, trend)
     points, changes = trend.points, [None, *trend.changes]
     typical = "Median" if _is_relative(trend) else "Mean"
-    return table_block(
-        enumerate(trend.levels),
+    return table_section(
+        "Levels",
+        enumerate(trend.levels) if trend.changes else (),
         f"run From run, started <Started, commit <Commit, runs Runs, typical {typical}, range p5 to p95, "
         "change Change, step Step",
         dispensable=("Started", "p5 to p95", "Commit"),
@@ -252,8 +240,9 @@ def _levels(trend: Trend) -> TableBlock:
     )
 
 
-def _newest(trend: Trend) -> TableBlock:
-    return table_block(
+def _newest(trend: Trend) -> Section:
+    return table_section(
+        "Newest runs",
         trend.points[: -TextLimits.max_newest_runs - 1 : -1],
         "run_id Run, started <Started, commit <Commit, value Value, off To its level",
         dispensable=("Started", "Commit"),

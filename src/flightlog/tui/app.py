@@ -21,18 +21,8 @@ from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, Tab
 
 from flightlog.analyze.live.follow import FollowedRun, FollowedRuns
 from flightlog.core.units import format_count, format_duration
-from flightlog.show.live import (
-    IN_TERMINAL,
-    TABLES,
-    LiveRow,
-    Pane,
-    arranged,
-    details_lines,
-    head_lines,
-    latest_of,
-    panes,
-    widths,
-)
+from flightlog.show import live
+from flightlog.show.live import IN_TERMINAL, TABLES, LiveRow, Pane
 from flightlog.show.phrases import moment_text
 from flightlog.show.plot import half, plot_over_time, side_by_side, unit_label
 from flightlog.show.terminal import ascii_text, brief, cut_middle
@@ -41,21 +31,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart
     from flightlog.analyze.live.results import LiveState
     from flightlog.store.catalogue import RunEntry
-
-CSS = """
-#head { height: auto; padding: 0 1; }
-TabbedContent { height: 1fr; }
-TabPane { padding: 0; }
-PaneView { height: 1fr; }
-PaneView PaneTable { height: auto; max-height: 1fr; background: transparent; }
-PaneView .empty { padding: 0 1; height: auto; }
-PaneView .plots { padding: 1 1 0 1; height: auto; display: none; }
-#filter { display: none; border: none; height: 1; padding: 0 1; }
-ModalScreen { align: center middle; }
-.card { width: 92%; height: 88%; border: round $primary; padding: 0 1; background: $surface; }
-.card DataTable { height: auto; }
-"""
-
 
 POLL_S = 0.1
 """How often it is asked whether there is a newer state."""
@@ -67,7 +42,7 @@ class TopApp(App[None]):
     `open_live` returns the follower of a run, `runs` lists the runs to choose from, newest first.
     """
 
-    CSS = CSS
+    CSS_PATH = "top.tcss"
     TITLE = "flightlog top"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -158,17 +133,17 @@ class TopApp(App[None]):
         if self.state is None:
             say(head, Text(problem or "Reading the run …"))
             return
-        lines = head_lines(self.state, width=width, remark="paused" if self.paused else "")
+        lines = live.head_lines(self.state, width=width, remark="paused" if self.paused else "")
         lines = [*map(self._drawn, lines), *([f"! {problem}"] if problem else [])]
         say(head, _painted(lines, self.state.status))
-        found = panes(self.state)
+        found = live.panes(self.state)
         tabs = self.query_one(TabbedContent)
         for name, pane in found.items():
             tab = tabs.get_tab(name)
             if tab.label_text != pane.title:
                 tab.label = pane.title
         front = found[tabs.active]
-        self.board.show(front, self._plots(front.name, self.state, width))
+        self.board.show(front, self._plots(front.table.name, self.state, width))
 
     def _plots(self, name: str, state: LiveState, width: int) -> list[str]:
         charts: dict[str, list[tuple[str, Chart | None]]] = {
@@ -177,7 +152,7 @@ class TopApp(App[None]):
         }
         known = []
         for title, chart in charts.get(name, ()):
-            found = latest_of(chart, only="running" if title == "Concurrency" else None, cells=2 * width)
+            found = live.latest_of(chart, only="running" if title == "Concurrency" else None, cells=2 * width)
             if chart is not None and found is not None:
                 known.append((title, chart, *found))
         blocks = [
@@ -201,7 +176,7 @@ class TopApp(App[None]):
 
     def on_pane_view_row_opened(self, event: PaneView.RowOpened) -> None:
         """Show all about a row."""
-        self.push_screen(TextScreen(event.title, details_lines(event.about)))
+        self.push_screen(TextScreen(event.title, live.details_lines(event.about)))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Narrow while typing."""
@@ -379,13 +354,13 @@ class PaneView(Vertical):
         event.stop()
         found = next((row for row in self._rows if row.key == event.row_key.value), None)
         if found is not None and self._pane is not None:
-            self.post_message(self.RowOpened(self._pane.one, found.about))
+            self.post_message(self.RowOpened(self._pane.table.one, found.about))
 
     def _fill(self) -> None:
         if self._pane is None or not self.is_mounted:
             return
-        rows = arranged(self._pane, by=self._by, reverse=self._reverse, having=self._having)
-        sizes = widths(self._pane, rows, max(self.size.width, 40) - 2, PADDING)
+        rows = live.arranged(self._pane, by=self._by, reverse=self._reverse, having=self._having)
+        sizes = live.widths(self._pane, rows, max(self.size.width, 40) - 2, PADDING)
         table = self.table
         head = [
             (f"{column.title}{self._marks[self._reverse] if at == self._by else ''}", size + (at == self._by))
@@ -399,8 +374,8 @@ class PaneView(Vertical):
         self._head, self._rows = head, rows
         empty = self.query_one(".empty", Static)
         empty.display = not rows
-        said = f"No row has {self._having!r} in it." if self._having and self._pane.rows else self._pane.empty
-        say(empty, Text(said))
+        none = self._having and self._pane.rows
+        say(empty, Text(f"No row has {self._having!r} in it." if none else self._pane.table.empty))
 
     def _texts(self, row: LiveRow, sizes: Sequence[int]) -> list[Text]:
         assert self._pane is not None

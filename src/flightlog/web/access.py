@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex, token_urlsafe
+from string import Template
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -21,6 +22,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
+from flightlog.web import web_file
 from flightlog.web.limits import WebLimits
 
 Scope = MutableMapping[str, Any]
@@ -88,7 +90,8 @@ class AccessControl:
             await _answer(send, refusal.status, refusal_page(refusal), refusal.headers)
 
     def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> AccessRefusal | None:
-        if self._token is None and not self._is_here(headers.get("host", "")):
+        name = _name_of(headers.get("host", ""))
+        if self._token is None and name != self._host and not is_loopback(name):
             return OTHER_HOST
         origin = headers.get("origin")
         if origin is not None and not _is_same(origin, headers.get("host", "")):
@@ -98,10 +101,6 @@ class AccessControl:
         if self._token is not None and not self._is_known(scope, headers):
             return NO_TOKEN
         return None
-
-    def _is_here(self, host: str) -> bool:
-        name = _name_of(host)
-        return name == self._host or is_loopback(name)
 
     def _is_known(self, scope: Scope, headers: Mapping[str, str]) -> bool:
         assert self._token is not None
@@ -286,38 +285,22 @@ OTHER_ORIGIN = AccessRefusal(
     "as it came.",
 )
 
-_FORM = (
-    '<form method="get"><label>Token <input name="token" type="password" autocomplete="current-password" '
-    "autofocus>"
-    "</label> <button>Open</button></form>"
-    '<p>Was it open in this browser before, and did a link of another site lead here? <a href="">Go '
-    "on</a>.</p>"
-)
 GOING_ON = (
     b'<!doctype html><html lang="en"><meta charset="utf-8"><title>Flightlog</title><p>Opening the '
     b"dashboard.</p></html>\n"
 )
 """The page shown for a moment between the token and the requested page."""
-_STYLE = (
-    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:38rem;margin:17vh "
-    "auto;padding:0 "
-    "1.25rem}h1{font-size:1.3rem}p{overflow-wrap:anywhere}input,button{font:inherit;padding:.35rem .6rem}"
-)
 
 
 def refusal_page(refusal: AccessRefusal) -> bytes:
     """The refusal as a page, without anything from the request."""
-    form = _FORM if refusal.form else ""
+    form = web_file("token_form.html") if refusal.form else ""
     return message_page(refusal.title, f"<p>{refusal.text}</p>{form}").encode()
 
 
 def message_page(title: str, body: str) -> str:
     """A page with a heading and a few lines; `title` and `body` are HTML."""
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>{body}</html>\n"
-    )
+    return Template(web_file("message.html")).substitute(title=title, body=body)
 
 
 FILE = "dashboard-token"
@@ -385,8 +368,9 @@ def kept_token(environ: Mapping[str, str] | None = None) -> Token:
             reason = None
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
+        made = token_urlsafe(24)
         try:
-            made = _make(file, replace=reason is not None)
+            write_private(file, f"{made}\n", replace=reason is not None)
         except FileExistsError:
             continue  # another dashboard was started at the same moment, and has made one
         except OSError as error:
@@ -429,12 +413,6 @@ def write_private(file: Path, text: str, *, replace: bool) -> None:
     finally:
         with suppress(OSError):
             draft.unlink()
-
-
-def _make(file: Path, *, replace: bool) -> str:
-    made = token_urlsafe(24)
-    write_private(file, f"{made}\n", replace=replace)
-    return made
 
 
 def _read_token(file: Path) -> str:

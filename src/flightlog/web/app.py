@@ -35,6 +35,7 @@ from flightlog.show.html.report_page import cause_block
 from flightlog.show.limits import TextLimits
 from flightlog.show.terminal import brief
 from flightlog.show.trends import left_out_text, trend_answer, trend_title
+from flightlog.web import web_file
 from flightlog.web.access import AccessControl, Application, Receive, Scope, Send, message_page
 from flightlog.web.dashboard import Dashboard, Listing
 from flightlog.web.layout import card, computed, draw_sections, heading, page_layout, run_head, words
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.advice.advise import Advised
     from flightlog.analyze.diagnosis.results import RunDiagnosis
     from flightlog.analyze.history.trends import LevelChange, Trend
-    from flightlog.export.prometheus.server import MetricsPage
     from flightlog.store.run import Run
     from flightlog.web.dashboard import RunRow
 
@@ -106,7 +106,7 @@ def _pages() -> FastAPI:
         title="Flightlog",
         dark=None,
         language="en-US",
-        favicon=_ICON,
+        favicon=web_file("icon.svg"),
         show_welcome_message=False,
         binding_refresh_interval=None,
         reconnect_timeout=20.0,
@@ -281,12 +281,6 @@ def _draw_ways(trend: Trend, change: LevelChange, keys: Mapping[str, str]) -> No
 
 
 _CONTENT = {"run": live_page, "diagnosis": diagnosis_page, "advice": advice_page}
-_ICON = (
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" '
-    'fill="#1d5f8a"/>'
-    '<path d="M6 21h6l4-12 4 16 3-8h3" fill="none" stroke="#fff" stroke-width="2.6" '
-    'stroke-linejoin="round"/></svg>'
-)
 
 
 async def _nothing_there(_request: Request, _error: Exception) -> Response:
@@ -419,15 +413,11 @@ def _metrics(dashboard: Dashboard, accept: str) -> tuple[bytes, str]:
     """The page for Prometheus; its collector resumes where the last scrape ended, and is kept with the
     dashboard.
     """
-    with _making:
-        if dashboard.metrics is None:
-            dashboard.metrics = _metrics_page(dashboard)
-    return dashboard.metrics.answer(accept)
-
-
-def _metrics_page(dashboard: Dashboard) -> MetricsPage:
     from flightlog.export.base import extras_of
 
     with extras_of("prometheus"):
         from flightlog.export.prometheus.server import MetricsPage, RunsCollector
-    return MetricsPage(RunsCollector(dashboard.runs.place))
+    with _making:
+        if dashboard.metrics is None:
+            dashboard.metrics = MetricsPage(RunsCollector(dashboard.runs.place))
+    return dashboard.metrics.answer(accept)

@@ -279,12 +279,9 @@ class RunsFolder:
             self.looks += 1
             folder = self.place.folder()
             rows = tuple(map(_row, past_runs(folder, headlines=False)))
-            named: dict[str, RunRow] = {}
-            for row in rows:
-                named.setdefault(row.key, row)
-            return Listing(
-                place=place(folder), folder=folder, rows=rows, notes=self.place.notes, by_key=named
-            )
+            by_key = {row.key: row for row in reversed(rows)}  # of several of one name the first
+            notes = self.place.notes
+            return Listing(place=place(folder), folder=folder, rows=rows, notes=notes, by_key=by_key)
 
 
 def _row(one: PastRun) -> RunRow:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from importlib.resources import files
 from typing import TypeVar
 
 from nicegui import ui
@@ -16,23 +14,18 @@ from flightlog.show.document import Section
 from flightlog.show.html.blocks import blocks_of
 from flightlog.show.html.elements import coded, html_text, tag
 from flightlog.show.terminal import brief
+from flightlog.web import web_file
 from flightlog.web.dashboard import RunRow
 
 log = logging.getLogger("flightlog")
 Result = TypeVar("Result")
 
 
-@cache
-def style_sheet(name: str) -> str:
-    """The style sheet of this name."""
-    return files("flightlog.web").joinpath(f"{name}.css").read_text("utf-8")
-
-
 @contextmanager
 def page_layout(page: str, title: str) -> Iterator[None]:
     """A page of this kind, as a context manager for its content. `title` is shown as text."""
     ui.page_title(f"{brief(title, 80)} · Flightlog")
-    ui.add_css(style_sheet("dashboard"))
+    ui.add_css(web_file("dashboard.css"))
     ui.colors(primary="#1d5f8a", positive="#1b7a48", negative="#b1271f", warning="#865600")
     with ui.header(elevated=False).classes("fl-head"), ui.element("div").classes("fl-bar"):
         ui.link("Flightlog", "/").classes("fl-mark")

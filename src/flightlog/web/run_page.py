@@ -25,8 +25,8 @@ from flightlog.show.figures.timeline import timeline_figure
 from flightlog.show.live import NOTHING, TABLES, LiveRow, Pane, call_text, error_text, left_text
 from flightlog.show.phrases import doing_title, moment_text, money_text
 from flightlog.show.terminal import brief
+from flightlog.web import web_file
 from flightlog.web.dashboard import STATUSES
-from flightlog.web.layout import style_sheet
 from flightlog.web.limits import WebLimits
 
 if TYPE_CHECKING:
@@ -54,17 +54,19 @@ class RunPage:
         problem_of: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._state_of, self._shown, self._problem_of = state_of, shown, problem_of
-        self.head = RunHead(address)
+        self.head = RunHead(address=address)
         self.parts: dict[str, RunElement] = {
             "head": self.head,
-            "running": RunTable("running"),
+            "running": RunTable(name="running", columns=_columns("running")),
             "failures": RunFeed("Failures", "failures", self._details),
-            "timeline": RunFigure("timeline"),
+            "timeline": RunFigure(name="timeline"),
         }
         with ui.element("div").classes("fl-pair"):
             for name in (*CURVES, *(name for name in TITLES if name != "timeline")):
-                self.parts[name] = RunFigure(name)
-        self.parts |= {name: RunTable(name) for name in SHOWN if name not in self.parts}
+                self.parts[name] = RunFigure(name=name)
+        self.parts |= {
+            name: RunTable(name=name, columns=_columns(name)) for name in SHOWN if name not in self.parts
+        }
         self.parts["log"] = RunFeed("Log", "log")
 
     def tick(self) -> None:
@@ -82,7 +84,11 @@ class RunPage:
 
 
 class RunElement(Element):
-    """A part of the page; empty data hides it."""
+    """A part of the page, with what its script is given from the beginning; empty data hides it."""
+
+    def __init__(self, **props: str) -> None:
+        super().__init__()
+        self._props.update(props)
 
     def show(self, text: str) -> None:
         """Show this, which is JSON, if it is another. It is never parsed here: props that are dicts are
@@ -97,10 +103,6 @@ class RunHead(RunElement, component="run_head.js"):
     the run's pages.
     """
 
-    def __init__(self, address: str) -> None:
-        super().__init__()
-        self._props["address"] = address
-
     def say(self, problem: str | None) -> None:
         """Say that the run cannot be read, and why; with None that it can."""
         text = "" if problem is None else brief(problem, 1000)
@@ -111,17 +113,12 @@ class RunHead(RunElement, component="run_head.js"):
 class RunTable(RunElement, component="run_table.js"):
     """A table that keeps how a viewer has sorted it and which page is open."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._props.update({"name": name, "columns": _columns(name)})
-
 
 class RunFeed(RunElement, component="run_feed.js"):
     """Items, newest first. `details` returns an item's details by its key; they are sent on request."""
 
     def __init__(self, title: str, name: str, details: Callable[[str], str | None] | None = None) -> None:
-        super().__init__()
-        self._props.update({"heading": title, "name": name})
+        super().__init__(heading=title, name=name)
         self._told: dict[str, str] = {}
         if details is not None:
             self._details = details
@@ -141,10 +138,6 @@ class RunFigure(RunElement, component="run_figure.js"):
     plotly = ui.plotly
     """Present so that the browser knows its position."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._props["name"] = name
-
 
 @cache
 def _columns(name: str) -> str:
@@ -160,12 +153,12 @@ def _columns(name: str) -> str:
         }
         for column in TABLES[name].columns_on(page=True)
     ]
-    return msgspec.json.encode(made).decode()
+    return _json(made)
 
 
 async def live_page(dashboard: Dashboard, row: RunRow) -> None:
     """The content of `/run/<key>`; updated with new states while it is open."""
-    ui.add_css(style_sheet("run_page"))
+    ui.add_css(web_file("run_page.css"))
     page = RunPage(
         partial(dashboard.live.state, row.path),
         run_parts(row.path),
@@ -210,7 +203,8 @@ class RunParts:
         now = self._clock()
         redrawn = self._is_due(state, now)
         if redrawn:
-            self._drawn, self._figures = (now, state), _figures(state)
+            self._drawn, figures = (now, state), run_figures(state)
+            self._figures = {name: json.dumps(found) if found else "" for name, found in figures.items()}
         if redrawn or state is not self._state:
             texts, details = (
                 _texts(state) if state is not self._state else (self._shown.parts, self._shown.details)
@@ -337,9 +331,9 @@ def _tiles(state: LiveState) -> list[dict[str, str]]:
 
 def _table(pane: Pane, state: LiveState) -> dict[str, Any]:
     """Rows by field; beside what is sorted by something other than its text, that text as `<field>_text`."""
-    stuck = sum(row.style == "warn" for row in pane.rows) if pane.name == "running" else 0
+    stuck = sum(row.style == "warn" for row in pane.rows) if pane.table.name == "running" else 0
     return {
-        "title": doing_title(over=state.over) if pane.name == "running" else pane.title,
+        "title": doing_title(over=state.over) if pane.table.name == "running" else pane.title,
         "note": " · ".join(part for part in (pane.note, f"{stuck} may be stuck" if stuck else "") if part),
         "rows": [_row(pane, row) for row in pane.rows],
     }
@@ -384,10 +378,6 @@ def _line(row: LiveRow) -> dict[str, str]:
 def _key(row: LiveRow) -> str:
     """A short key of an item, whatever it is made of."""
     return hashlib.blake2b(row.key.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
-
-
-def _figures(state: LiveState) -> dict[str, str]:
-    return {name: json.dumps(found) if found else "" for name, found in run_figures(state).items()}
 
 
 def _json(value: Any) -> str:

@@ -14,6 +14,7 @@ from nicegui import events, ui
 from flightlog.show.phrases import moment_text
 from flightlog.show.runs import run_duration, run_tasks
 from flightlog.show.terminal import brief
+from flightlog.web import web_file
 from flightlog.web.dashboard import STATUSES, Dashboard, Listing, RunRow
 from flightlog.web.layout import heading, page_layout, words
 from flightlog.web.limits import WebLimits
@@ -27,36 +28,6 @@ _COLUMNS = (
     ("tasks", "Tasks", "left", "fl-wide"),
     ("host", "Host", "left", "fl-wide"),
 )
-_ROW = r"""
-<q-tr :props="props" :data-run="props.row.run">
-  <q-td auto-width><q-checkbox v-model="props.selected" dense :aria-label="'Tick ' + props.row.run" /></q-td>
-  <q-td key="status" :props="props" class="fl-wide">
-    <span class="fl-status" :class="'fl-' + props.row.status">{{ props.row.status }}</span></q-td>
-  <q-td key="run" :props="props" class="fl-run">
-    <a class="fl-name" :href="'/run/' + props.row.key">{{ props.row.project }}</a>
-    <div class="fl-under fl-mono">{{ props.row.run }}</div>
-    <div class="fl-under fl-narrow">
-      <span class="fl-status" :class="'fl-' + props.row.status">{{ props.row.status }}</span>
-      <div>{{ props.row.started }}</div><div>{{ props.row.tasks }}</div></div>
-    <div v-if="props.row.error" class="fl-under fl-bad">{{ props.row.error }}</div>
-    <div v-if="props.row.tags" class="fl-under">
-      <span class="fl-tag" v-for="tag in props.row.tags">{{ tag }}</span></div>
-  </q-td>
-  <q-td key="started" :props="props" class="fl-wide">{{ props.row.started }}</q-td>
-  <q-td key="duration" :props="props">{{ props.row.duration }}</q-td>
-  <q-td key="tasks" :props="props" class="fl-wide fl-tasks">{{ props.row.tasks }}
-    <div v-if="props.row.done !== null" class="fl-done">
-      <div :style="{width: props.row.done + '%'}"></div></div>
-  </q-td>
-  <q-td key="host" :props="props" class="fl-wide fl-cut">{{ props.row.host }}</q-td>
-</q-tr>
-"""
-_HEADING = r"""
-<q-th :props="props" :tabindex="props.col.sortable ? 0 : undefined"
-  @keydown.enter.prevent="props.sort(props.col)"
-  @keydown.space.prevent="props.sort(props.col)">{{ props.col.label }}</q-th>
-"""
-"""Sorted by the keyboard, too."""
 
 
 def shown(row: RunRow) -> dict[str, Any]:
@@ -158,8 +129,8 @@ class RunsPage:
             pagination=self._pagination(0),
             on_select=self._tick,
         )
-        table.add_slot("body", _ROW)
-        table.add_slot("header-cell", _HEADING)
+        table.add_slot("body", web_file("runs_row.vue.html"))
+        table.add_slot("header-cell", web_file("runs_heading.vue.html"))
         table.add_slot("header-selection", "<span></span>")  # two can be compared, and not all
         table.props("flat binary-state-sort :rows-per-page-options='[25,50,100]'").classes("fl-runs")
         with table.add_slot("no-data"):

@@ -11,27 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from flightlog.show.figures.style import (
-    BAD,
-    OTHER,
-    PALETTE,
-    QUIET,
-    Scale,
-    amount_axis,
-    bytes_scale,
-    colors_of,
-    duration_axis,
-    faded,
-    filled,
-    line,
-    make_figure,
-    markers,
-    name_text,
-    plain,
-    time_axis,
-    time_scale,
-    value_text,
-)
+from flightlog.show.figures import style
+from flightlog.show.figures.style import Scale, name_text, plain, value_text
 from flightlog.show.figures.timeline import OTHERS, by_name
 from flightlog.show.limits import FigureLimits
 from flightlog.show.phrases import moment_text, money_text
@@ -59,7 +40,7 @@ _UNITS = {
 
 def _scale(unit: str, most: float) -> Scale:
     """The scale of an axis up to this value."""
-    fitted = {"bytes": bytes_scale, "seconds": time_scale}.get(unit)
+    fitted = {"bytes": style.bytes_scale, "seconds": style.time_scale}.get(unit)
     return _UNITS[unit] if fitted is None else fitted(most)
 
 
@@ -73,15 +54,17 @@ def chart_figure(chart: Chart, *, title: str = "", notes: bool = True) -> Figure
         return None
     most = max(known)
     scale = _scale(chart.unit, most)
-    time, axis = time_axis(chart.length_s, chart.since)
+    time, axis = style.time_axis(chart.length_s, chart.since)
     traces = [_line(series, n, chart, time, scale) for n, series in enumerate(chart.series)]
     limits, told = _limits(chart, most)
-    dashed = {"color": QUIET, "width": 1.5, "dash": "dash"}
+    dashed = {"color": style.QUIET, "width": 1.5, "dash": "dash"}
     ends = time.of([0.0, chart.length_s])
-    traces += [line(ends, scale.of([limit, limit]), dashed, name=plain(label, 60)) for limit, label in limits]
+    traces += [
+        style.line(ends, scale.of([limit, limit]), dashed, name=plain(label, 60)) for limit, label in limits
+    ]
     said = [plain(note, 300) for note in (*chart.notes, *told)] if notes else []
     low, high = min(*known, 0.0), max([most, *(limit for limit, _ in limits)])
-    return make_figure(
+    return style.make_figure(
         traces,
         x=axis,
         y={
@@ -112,25 +95,31 @@ def _known(chart: Chart) -> list[float]:
 
 
 def _line(series: ChartSeries, number: int, chart: Chart, time: Scale, scale: Scale) -> dict[str, Any]:
-    color = PALETTE[number % len(PALETTE)]
-    dash = _DASHES[number // len(PALETTE) % len(_DASHES)]
+    color = style.PALETTE[number % len(style.PALETTE)]
+    dash = _DASHES[number // len(style.PALETTE) % len(_DASHES)]
     values = [
         value * scale.factor if value is not None and math.isfinite(value) else None for value in series.value
     ]
-    dots = without_neighbours(values)
-    marked = {"marker": {"color": color, "size": [DOT_PX if dot else 0 for dot in dots]}} if any(dots) else {}
-    style = {"color": color, "width": 1.8, "dash": dash, "shape": "hv" if chart.unit == "count" else "linear"}
+    dots = [DOT_PX if dot else 0 for dot in without_neighbours(values)]
+    shape = "hv" if chart.unit == "count" else "linear"
+    drawn_as = {"color": color, "width": 1.8, "dash": dash, "shape": shape}
     unit = scale.suffix or (" cores" if chart.unit == "cores" else "")
-    return line(
-        time.of(series.at_s),
-        values,
-        style,
-        mode="lines+markers" if marked else "lines",
-        name=name_text(series.label, 40),
-        connectgaps=False,
-        hovertemplate=f"%{{y:,.4~g}}{unit}",
-        **marked,
-    )
+    return _dotted(time.of(series.at_s), values, drawn_as, dots, series.label, f"%{{y:,.4~g}}{unit}")
+
+
+def _dotted(
+    at: Sequence[float],
+    values: Sequence[float | None],
+    drawn_as: Mapping[str, Any],
+    dots: Sequence[int],
+    name: str,
+    hover: str,
+) -> dict[str, Any]:
+    """A line with gaps where values are unknown, and dots of these sizes at its points."""
+    marked = {"marker": {"color": drawn_as["color"], "size": dots}} if any(dots) else {}
+    mode = "lines+markers" if marked else "lines"
+    texts = {"name": name_text(name, 40), "connectgaps": False, "hovertemplate": hover}
+    return style.line(at, values, drawn_as, mode=mode, **texts, **marked)
 
 
 def without_neighbours(values: Sequence[float | None]) -> list[bool]:
@@ -156,7 +145,7 @@ def _limits(chart: Chart, most: float) -> tuple[list[tuple[float, str]], list[st
     return drawn, told
 
 
-CURVE = PALETTE[0]
+CURVE = style.PALETTE[0]
 """The colour of a curve."""
 
 
@@ -185,20 +174,9 @@ def curve_figure(
     if curve.least:
         traces.append(_band(at, curve))
     few = len(curve.at) <= FigureLimits.max_dotted_points
-    dots = [few or one for one in without_neighbours(curve.value)]
-    marked = {"marker": {"color": CURVE, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}
-    traces.append(
-        line(
-            at,
-            curve.value,
-            {"color": CURVE, "width": 1.8},
-            mode="lines+markers" if marked else "lines",
-            name=name_text(curve.name, 40),
-            connectgaps=False,
-            hovertemplate=f"%{{y:.5~g}} at %{{x:,.6~g}}{scale.suffix}<extra></extra>",
-            **marked,
-        )
-    )
+    dots = [5 if few or lone else 0 for lone in without_neighbours(curve.value)]
+    hover = f"%{{y:.5~g}} at %{{x:,.6~g}}{scale.suffix}<extra></extra>"
+    traces.append(_dotted(at, curve.value, {"color": CURVE, "width": 1.8}, dots, curve.name, hover))
     room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
     ends = [low - room, high + room]
     if curve.lost_at:
@@ -206,7 +184,7 @@ def curve_figure(
         traces.append(_lost(marked_at, low if powers else ends[0] + room / 2))
     if powers:
         ends = [math.log10(low) - 0.1, math.log10(high) + 0.1]
-    return make_figure(
+    return style.make_figure(
         traces,
         x=x,
         y={
@@ -251,7 +229,7 @@ def _drawable(values: Sequence[float | None]) -> list[float | None]:
 
 def _across(curve: Curve, length_s: float, since: str | None) -> tuple[Scale, dict[str, Any]]:
     if curve.by == "time":
-        return time_axis(length_s, since)
+        return style.time_axis(length_s, since)
     low, high = curve.at[0], curve.at[-1]
     room = 0.01 * (high - low) or 1.0
     axis = {
@@ -274,13 +252,13 @@ def _band(at: Sequence[float], curve: Curve) -> dict[str, Any]:
         if known and len(places) > 1:
             x += [*places, *reversed(places), None]
             y += [*least, *reversed(most), None]
-    return filled(x, y, CURVE, 0.22, name="", showlegend=False)
+    return style.filled(x, y, CURVE, 0.22, name="", showlegend=False)
 
 
 def _lost(at: Sequence[float], height: float) -> dict[str, Any]:
-    mark = {"symbol": "x", "color": BAD, "size": 8}
+    mark = {"symbol": "x", "color": style.BAD, "size": 8}
     text = "NaN or infinite at %{x:,.6~g}<extra></extra>"
-    return markers(at, [height] * len(at), mark, name="NaN or infinite", hovertemplate=text)
+    return style.markers(at, [height] * len(at), mark, name="NaN or infinite", hovertemplate=text)
 
 
 def _powers(low: float, high: float) -> dict[str, Any]:
@@ -290,7 +268,7 @@ def _powers(low: float, high: float) -> dict[str, Any]:
     return {"tickvals": [10.0**n for n in found], "ticktext": [f"{10.0**n:g}" for n in found]}
 
 
-LEVEL = PALETTE[1]
+LEVEL = style.PALETTE[1]
 
 
 def trends_figure(trend: Trend) -> Figure | None:
@@ -310,7 +288,7 @@ def trends_figure(trend: Trend) -> Figure | None:
     low, high = min(values), max(values)
     around = 0.08 * ((high - low) or abs(high) or 1.0)
     bottom = 0.0 if low >= 0 and low < 0.5 * high else low - around
-    return make_figure(
+    return style.make_figure(
         traces,
         x={
             "title": {"text": "runs, the oldest first"},
@@ -318,7 +296,7 @@ def trends_figure(trend: Trend) -> Figure | None:
             "tickvals": named,
             "ticktext": [plain((trend.points[n].start_time or "")[:10] or f"run {n + 1}") for n in named],
         },
-        y=amount_axis(
+        y=style.amount_axis(
             ", ".join(filter(None, (plain(trend.metric, 40), plain(scale.words)))),
             scale,
             [bottom, high + around],
@@ -363,15 +341,15 @@ def _run_points(trend: Trend, scale: Scale) -> dict[str, Any]:
         + (f", commit {plain(point.git_commit[:12])}" if point.git_commit else "")
         for point in trend.points
     ]
-    marker = {"size": 7 if len(trend.points) <= 300 else 4, "color": PALETTE[0]}
+    marker = {"size": 7 if len(trend.points) <= 300 else 4, "color": style.PALETTE[0]}
     y = scale.of(point.value for point in trend.points)
-    return markers(range(len(trend.points)), y, marker, facts, name="runs")
+    return style.markers(range(len(trend.points)), y, marker, facts, name="runs")
 
 
 def _levels(trend: Trend, scale: Scale) -> dict[str, Any]:
     x = [at for one in trend.levels for at in (one.first - 0.4, one.first + one.runs - 0.6, None)]
     y = [at for one in trend.levels for at in (*scale.of([one.typical] * 2), None)]
-    return line(x, y, {"color": LEVEL, "width": 2.5}, name="typical of a level")
+    return style.line(x, y, {"color": LEVEL, "width": 2.5}, name="typical of a level")
 
 
 def _level_band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
@@ -383,7 +361,7 @@ def _level_band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
         low, high = level.p05 * scale.factor, level.p95 * scale.factor
         x += [left, right, right, left, left, None]
         y += [low, low, high, high, low, None]
-    return [filled(x, y, LEVEL, 0.18, name="p5 to p95")] if x else []
+    return [style.filled(x, y, LEVEL, 0.18, name="p5 to p95")] if x else []
 
 
 def _changes(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
@@ -400,9 +378,14 @@ def _changes(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
             f"<b>{_trend_text(trend, change.before)} → {_trend_text(trend, change.after)}</b>{by}<br>from "
             f"{plain(change.run_id)}{what}"
         )
-    marker = {"symbol": "triangle-up", "size": 13, "color": BAD, "line": {"width": 1, "color": QUIET}}
+    marker = {
+        "symbol": "triangle-up",
+        "size": 13,
+        "color": style.BAD,
+        "line": {"width": 1, "color": style.QUIET},
+    }
     y = scale.of(change.after for change in trend.changes)
-    return [markers([change.at for change in trend.changes], y, marker, facts, name="steps")]
+    return [style.markers([change.at for change in trend.changes], y, marker, facts, name="steps")]
 
 
 _MIN_DRAWN_WAIT_S = 1e-6
@@ -423,7 +406,7 @@ def waits_figure(
         traces, ends = [_grid(waits.grid, run, queue)], (run[0], run[-1], queue[0], queue[-1])
     else:
         floors = _floor(waits.run_s), _floor(waits.queue_s)
-        colors = colors_of(waits.names) if colors is None else colors
+        colors = style.colors_of(waits.names) if colors is None else colors
         traces = _waits(waits, floors, colors)
         run, queue = (
             [max(value, floor) for value in values]
@@ -432,18 +415,18 @@ def waits_figure(
         ends = min(run), max(run), min(queue), max(queue)
     low, high = max(ends[0], ends[2]), min(ends[1], ends[3])
     if high > low:
-        dashed = {"color": QUIET, "dash": "dash", "width": 1.5}
+        dashed = {"color": style.QUIET, "dash": "dash", "width": 1.5}
         traces.append(
-            line([low, high], [low, high], dashed, name="waited as long as it ran", showlegend=True)
+            style.line([low, high], [low, high], dashed, name="waited as long as it ran", showlegend=True)
         )
-    y = duration_axis(queue, "time in the queue (logarithmic)")
+    y = style.duration_axis(queue, "time in the queue (logarithmic)")
     if not gridded and min(waits.queue_s) < min(queue):
         ticks = zip(y["tickvals"], y["ticktext"], strict=True)
         others = [(tick, text) for tick, text in ticks if tick > 1.5 * min(queue)]
         y["tickvals"], y["ticktext"] = map(list, zip((min(queue), "none"), *others, strict=True))
-    return make_figure(
+    return style.make_figure(
         traces,
-        x=duration_axis(run, "execution time (logarithmic)"),
+        x=style.duration_axis(run, "execution time (logarithmic)"),
         y=y,
         notes=[plain(note, 300) for note in waits.notes] if notes else [],
         plot_px=280,
@@ -458,9 +441,9 @@ def _floor(values: Sequence[float]) -> float:
 
 def _waits(waits: Waits, floors: tuple[float, float], colors: Mapping[str, str]) -> list[dict[str, Any]]:
     names = [name_text(name, 40) for name in waits.names] + [OTHERS]
-    paint = [colors.get(name, OTHER) for name in waits.names] + [OTHER]
+    paint = [colors.get(name, style.OTHER) for name in waits.names] + [style.OTHER]
     return [
-        markers(
+        style.markers(
             [max(waits.run_s[n], floors[0]) for n in found],
             [max(waits.queue_s[n], floors[1]) for n in found],
             {"size": 6, "opacity": 0.75, "color": paint[name]},
@@ -490,7 +473,7 @@ def _grid(grid: Sequence[Sequence[int]], run: Sequence[float], queue: Sequence[f
         "customdata": [list(row) for row in grid],
         "hoverongaps": False,
         "name": "",
-        "colorscale": [[0, faded(PALETTE[0], 0.2)], [1, faded(PALETTE[0], 1.0)]],
+        "colorscale": [[0, style.faded(style.PALETTE[0], 0.2)], [1, style.faded(style.PALETTE[0], 1.0)]],
         "zmin": 0,
         "zmax": max(math.log10(most), 1.0),
         "hovertemplate": "%{customdata:,} tasks waited about %{y:.2~s}s and ran about %{x:.2~s}s"

@@ -10,30 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
-from flightlog.show.figures.style import (
-    BAD,
-    GOOD,
-    HOVER,
-    OTHER,
-    PALETTE,
-    QUIET,
-    WARN,
-    Scale,
-    amount_axis,
-    bars,
-    colors_of,
-    duration_axis,
-    duration_text,
-    filled,
-    ink_on,
-    make_figure,
-    markers,
-    name_text,
-    plain,
-    rows_axis,
-    time_scale,
-    unique_labels,
-)
+from flightlog.show.figures import style
+from flightlog.show.figures.style import Scale, duration_text, name_text, plain
 from flightlog.show.limits import FigureLimits
 from flightlog.show.phrases import money_text
 from flightlog.show.report_sections import PAID_FOR, TIME_PARTS, link_name
@@ -50,17 +28,17 @@ if TYPE_CHECKING:
 
 
 _START_UP = "#bb8866"
-_KINDS = {"wait": WARN, "startup": _START_UP, "program": QUIET}
+_KINDS = {"wait": style.WARN, "startup": _START_UP, "program": style.QUIET}
 _PARTS = {
-    "Completed work": PALETTE[0],
-    "Useful work": PALETTE[0],
+    "Completed work": style.PALETTE[0],
+    "Useful work": style.PALETTE[0],
     "In flight": "#0088ff",
-    "Retried": WARN,
-    "Failed work": BAD,
-    "Transfer": PALETTE[2],
-    "Scheduling overhead": WARN,
+    "Retried": style.WARN,
+    "Failed work": style.BAD,
+    "Transfer": style.PALETTE[2],
+    "Scheduling overhead": style.WARN,
     "Worker start-up": _START_UP,
-    "Idle": QUIET,
+    "Idle": style.QUIET,
 }
 """The colours of links of the critical path by kind, and of parts of time and cost by name."""
 
@@ -86,10 +64,10 @@ def _rows_figure(
     nticks: int = 8,
 ) -> Figure:
     """A bar in each row, on an axis of amounts from one end to the other."""
-    labels = unique_labels([row.label for row in rows])
-    return make_figure(
+    labels = style.unique_labels([row.label for row in rows])
+    return style.make_figure(
         [
-            bars(
+            style.bars(
                 labels,
                 scale.of(row.length for row in rows),
                 {"color": [row.color for row in rows]},
@@ -100,8 +78,8 @@ def _rows_figure(
                 **({"base": scale.of(row.base for row in rows)} if any(row.base for row in rows) else {}),
             )
         ],
-        x=amount_axis(title, scale, ends, nticks=nticks),
-        y=rows_axis(labels),
+        x=style.amount_axis(title, scale, ends, nticks=nticks),
+        y=style.rows_axis(labels),
         plot_px=row_px * len(labels),
         bargap=0.25,
     )
@@ -113,7 +91,7 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
     if not parts:
         return None
     if colors is None:
-        colors = colors_of(part.name for part in parts if part.kind in {"task", "span"})
+        colors = style.colors_of(part.name for part in parts if part.kind in {"task", "span"})
     rows = []
     for part in parts[: FigureLimits.max_path_parts]:
         label = plain(link_name(part.kind, part.name[:200]), 44)
@@ -121,14 +99,14 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
         saves = f"<br>max. saving {duration_text(part.saves_s)}" if part.saves_s is not None else ""
         segments = plural(part.links, "segment")
         hover = f"<b>{label}</b><br>{took}, {share} of the wall time, in {segments}{saves}"
-        color = _KINDS.get(part.kind) or colors.get(part.name, OTHER)
+        color = _KINDS.get(part.kind) or colors.get(part.name, style.OTHER)
         rows.append(BarRow(label, part.seconds, color, f"{took} ({share})", hover))
     if rest := parts[FigureLimits.max_path_parts :]:
         label, seconds = f"{len(rest):,} shorter parts", sum(part.seconds for part in rest)
         text = f"{duration_text(seconds)} ({_percent(sum(part.share for part in rest))})"
-        rows.append(BarRow(label, seconds, OTHER, text, f"{label}: {text}"))
+        rows.append(BarRow(label, seconds, style.OTHER, text, f"{label}: {text}"))
     longest = max(row.length for row in rows)
-    scale = time_scale(longest)
+    scale = style.time_scale(longest)
     title = f"time on the critical path, {scale.words}"
     return _rows_figure(rows, title, scale, [0, 1.22 * longest], row_px=26)
 
@@ -162,7 +140,7 @@ def shares_figure(shares: Shares) -> Figure | None:
     rows = [(label, split) for label, split in rows if split.total_s > 0]
     if not rows:
         return None
-    labels = unique_labels([label for label, _ in rows])
+    labels = style.unique_labels([label for label, _ in rows])
     traces = []
     for part_of, title in TIME_PARTS.items():
         name, seconds = title.lower(), [getattr(split, f"{part_of}_s") or 0.0 for _, split in rows]
@@ -172,13 +150,13 @@ def shares_figure(shares: Shares) -> Figure | None:
                 for part, label, (_, split) in zip(seconds, labels, rows, strict=True)
             ]
             shares_of = [100 * part / split.total_s for part, (_, split) in zip(seconds, rows, strict=True)]
-            traces.append(bars(labels, shares_of, {"color": _PARTS[title]}, facts, name=name))
+            traces.append(style.bars(labels, shares_of, {"color": _PARTS[title]}, facts, name=name))
     more = len(shares.by_worker) - most if shares.basis == "workers" else 0
     of = "worker time" if shares.basis == "workers" else "wall time"
-    return make_figure(
+    return style.make_figure(
         traces,
         x={"title": {"text": f"share of {of}"}, "ticksuffix": "%", "range": [0, 100.5], "fixedrange": True},
-        y=rows_axis(labels),
+        y=style.rows_axis(labels),
         notes=[f"The {most} busiest of {len(shares.by_worker):,} workers."] if more > 0 else [],
         plot_px=max(20, min(28, 600 // len(labels))) * len(labels),
         barmode="stack",
@@ -192,7 +170,7 @@ def _percent(share: float) -> str:
     return plain(format_percent(share))
 
 
-_VERDICTS = {"slower": BAD, "faster": GOOD}
+_VERDICTS = {"slower": style.BAD, "faster": style.GOOD}
 _SHAPES = {"slower": "triangle-right", "faster": "triangle-left"}
 
 
@@ -206,14 +184,14 @@ def comparison_figure(comparison: Comparison) -> Figure | None:
         text = f"{sign}{duration_text(length)}"
         return BarRow(label, length, color, text, f"<b>{label}</b><br>{text}", base)
 
-    rows, reached = [row("A, before", before, PALETTE[0])], before
+    rows, reached = [row("A, before", before, style.PALETTE[0])], before
     for what, seconds in _steps(comparison):
-        color, sign = (BAD, "+") if seconds > 0 else (GOOD, "-")
+        color, sign = (style.BAD, "+") if seconds > 0 else (style.GOOD, "-")
         rows.append(row(plain(what, 40), abs(seconds), color, sign, min(reached, reached + seconds)))
         reached += seconds
-    rows.append(row("B, after", after, PALETTE[0]))
+    rows.append(row("B, after", after, style.PALETTE[0]))
     low, high = min(0.0, *(one.base for one in rows)), max(one.base + one.length for one in rows)
-    scale = time_scale(high)
+    scale = style.time_scale(high)
     room = [low, high + 0.16 * (high - low or 1.0)]
     return _rows_figure(rows, f"wall time, {scale.words}", scale, room)
 
@@ -237,7 +215,7 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
     ][: FigureLimits.max_compared_names]
     if not rows:
         return None
-    labels = unique_labels(
+    labels = style.unique_labels(
         [name_text(change.name, 36) + (" (cached)" if change.cached else "") for change in rows]
     )
     traces: list[dict[str, Any]] = []
@@ -257,29 +235,22 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
             (one.low or one.ratio, one.ratio, one.high or one.ratio) for one in found if one is not None
         ]
         ends += [value for one in bounds for value in one if value > 0]
-        color = _VERDICTS.get(verdict, QUIET)
-        error = {
-            "array": [max(high - ratio, 0.0) for _, ratio, high in bounds],
-            "arrayminus": [max(ratio - low, 0.0) for low, ratio, _ in bounds],
-        }
-        traces.append(
-            markers(
-                [ratio for _, ratio, _ in bounds],
-                [label for label, _ in picked],
-                {"symbol": _SHAPES.get(verdict, "circle"), "size": 10, "color": color},
-                [
-                    f"<b>{label}</b> {change.verdict}<br>{ratio:.3g} times, {low:.3g} to {high:.3g}"
-                    for (label, change), (low, ratio, high) in zip(picked, bounds, strict=True)
-                ],
-                name=verdict or "no change, or inconclusive",
-                error_x={"type": "data", "symmetric": False, "thickness": 1.5, "width": 4, "color": color}
-                | error,
-            )
-        )
-    return make_figure(
+        color = _VERDICTS.get(verdict, style.QUIET)
+        error = {"type": "data", "symmetric": False, "thickness": 1.5, "width": 4, "color": color}
+        error["array"] = [max(high - ratio, 0.0) for _, ratio, high in bounds]
+        error["arrayminus"] = [max(ratio - low, 0.0) for low, ratio, _ in bounds]
+        marker = {"symbol": _SHAPES.get(verdict, "circle"), "size": 10, "color": color}
+        facts = [
+            f"<b>{label}</b> {change.verdict}<br>{ratio:.3g} times, {low:.3g} to {high:.3g}"
+            for (label, change), (low, ratio, high) in zip(picked, bounds, strict=True)
+        ]
+        ratios, names = [ratio for _, ratio, _ in bounds], [label for label, _ in picked]
+        called = verdict or "no change, or inconclusive"
+        traces.append(style.markers(ratios, names, marker, facts, name=called, error_x=error))
+    return style.make_figure(
         traces,
         x=_ratio_axis(min(ends), max(ends)),
-        y={**rows_axis(labels), "showgrid": True},
+        y={**style.rows_axis(labels), "showgrid": True},
         plot_px=28 * len(labels),
         legend=True,
     )
@@ -321,32 +292,24 @@ def durations_figure(
     rows = [spread for spread in spreads if spread.count and spread.most_s > 0][: FigureLimits.max_durations]
     if not rows:
         return None
-    colors = colors_of(spread.name for spread in spreads) if colors is None else colors
+    colors = style.colors_of(spread.name for spread in spreads) if colors is None else colors
+    paint = [colors.get(spread.name, style.OTHER) for spread in rows]
     traces: list[dict[str, Any]] = []
-    for row, spread in enumerate(rows):
-        shape = _shape(spread, row)
-        color = colors.get(spread.name, OTHER)
-        if shape is not None:
+    for row, (spread, color) in enumerate(zip(rows, paint, strict=True)):
+        if (shape := _shape(spread, row)) is not None:
             name = name_text(spread.name, 40)
-            traces.append(filled(*shape, color, 0.45, width=1, showlegend=False, name=name))
+            traces.append(style.filled(*shape, color, 0.45, width=1, showlegend=False, name=name))
+    heights, facts = [row - 0.05 for row in range(len(rows))], [_spread_facts(spread) for spread in rows]
     for field, name, symbol, size in _POINTS:
-        paint = [colors.get(spread.name, OTHER) for spread in rows]
+        at = [max(getattr(spread, field), _MIN_DRAWN_S) for spread in rows]
         edge = {"width": 2.5 if field == "median_s" else 1.5, "color": paint}
-        traces.append(
-            markers(
-                [max(getattr(spread, field), _MIN_DRAWN_S) for spread in rows],
-                [row - 0.05 for row in range(len(rows))],
-                {"symbol": symbol, "size": size, "color": paint, "line": edge},
-                [_spread_facts(spread) for spread in rows],
-                name=name,
-                showlegend=True,
-            )
-        )
+        marker = {"symbol": symbol, "size": size, "color": paint, "line": edge}
+        traces.append(style.markers(at, heights, marker, facts, name=name, showlegend=True))
     values = [max(value, _MIN_DRAWN_S) for s in rows for value in (s.least_s, s.median_s, s.most_s)]
     left_out = len([spread for spread in spreads if spread.count]) - len(rows)
-    return make_figure(
+    return style.make_figure(
         traces,
-        x=duration_axis(values, "execution time (logarithmic)"),
+        x=style.duration_axis(values, "execution time (logarithmic)"),
         y={
             "range": [len(rows) - 0.35, -1.0],
             "tickvals": list(range(len(rows))),
@@ -407,14 +370,14 @@ def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> 
         if above is not None:
             inside[above] = inside.get(above, 0.0) + inside[key]
     if colors is None:
-        colors = colors_of(node.path[-1] for node in chosen)
+        colors = style.colors_of(node.path[-1] for node in chosen)
     order = sorted(nodes, key=lambda key: (len(key[1]) + (key[0] is not None), -inside[key]))
     ids = {key: str(number) for number, key in enumerate(order)}
     whole = inside[None, ()]
-    paint = [colors.get(key[1][-1], OTHER) if key[1] else OTHER for key in order]
+    paint = [colors.get(key[1][-1], style.OTHER) if key[1] else style.OTHER for key in order]
     depth = max(len(key[1]) + (key[0] is not None) for key in order)
     left = len(tree.nodes) - len(chosen) + max(0, tree.paths - len(tree.nodes))
-    return make_figure(
+    return style.make_figure(
         [
             {
                 "type": "icicle",
@@ -429,9 +392,9 @@ def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> 
                 "textinfo": "label",
                 "pathbar": {"visible": False},
                 "marker": {"colors": paint, "line": {"width": 1, "color": "rgba(255,255,255,0.6)"}},
-                "textfont": {"color": [ink_on(color) for color in paint]},
+                "textfont": {"color": [style.ink_on(color) for color in paint]},
                 "customdata": [_facts(key, nodes[key], inside[key], whole) for key in order],
-                "hovertemplate": HOVER,
+                "hovertemplate": style.HOVER,
             }
         ],
         x={"visible": False},

@@ -4,30 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.show.figures.style import (
-    BAD,
-    EDGE,
-    OTHER,
-    QUIET,
-    WARN,
-    Scale,
-    bars,
-    clock_text,
-    colors_of,
-    day_text,
-    duration_text,
-    faded,
-    make_figure,
-    markers,
-    name_text,
-    plain,
-    rows_axis,
-    time_axis,
-    unique_labels,
-)
+from flightlog.show.figures import style
+from flightlog.show.figures.style import Scale, clock_text, day_text, duration_text, name_text, plain
 from flightlog.show.limits import FigureLimits
 
 if TYPE_CHECKING:
@@ -63,10 +44,10 @@ class MarkStyle(NamedTuple):
 
 
 MARKS = {
-    "failed": MarkStyle("failed", "x", BAD, "✕"),
-    "retried": MarkStyle("retried", "circle-open-dot", WARN, "↺"),
-    "cancelled": MarkStyle("cancelled", "square-open", QUIET, "□"),
-    "lost": MarkStyle("worker lost", "diamond", BAD, "◆"),
+    "failed": MarkStyle("failed", "x", style.BAD, "✕"),
+    "retried": MarkStyle("retried", "circle-open-dot", style.WARN, "↺"),
+    "cancelled": MarkStyle("cancelled", "square-open", style.QUIET, "□"),
+    "lost": MarkStyle("worker lost", "diamond", style.BAD, "◆"),
 }
 """By the kind of mark."""
 
@@ -88,10 +69,10 @@ def timeline_figure(
     outside = timeline.outside
     if not (timeline.lanes and ran) and outside is None:
         return None
-    colors = colors_of(timeline.names) if colors is None else colors
-    scale, axis = time_axis(max(timeline.length_s, length_s or 0.0), timeline.since)
+    colors = style.colors_of(timeline.names) if colors is None else colors
+    scale, axis = style.time_axis(max(timeline.length_s, length_s or 0.0), timeline.since)
     lanes = [*(lane_parts(lane) for lane in timeline.lanes), (OUTSIDE, "")]
-    labels = unique_labels([name_text(name, 24) + more for name, more in lanes])
+    labels = style.unique_labels([name_text(name, 24) + more for name, more in lanes])
     name_apart = labels.pop()
     rows = _rows(labels, timeline.nested)
     traces: list[dict[str, Any]] = []
@@ -99,7 +80,7 @@ def timeline_figure(
         traces += _bars(timeline, labels, timeline.bars, scale, colors)
     elif timeline.cells is not None:
         traces += _cells(timeline, labels, timeline.cells, scale, colors)
-    paint = {**colors_of([*colors, *span_names(timeline)]), **colors}
+    paint = {**style.colors_of([*colors, *span_names(timeline)]), **colors}
     if timeline.nested is not None:
         traces += span_traces(timeline.nested, rows, timeline, scale, paint)
     traces += _marks(timeline, labels, scale)
@@ -115,15 +96,10 @@ def timeline_figure(
     named = labels[::every]
     if outside is not None:
         named = [*labels[: max(0, len(labels) - every + 1) : every], name_apart]
-    return make_figure(
+    return style.make_figure(
         traces,
         x=axis,
-        y={
-            **rows_axis(every_row),
-            "tickvals": named,
-            "ticktext": named,
-            "fixedrange": rows_all <= 8,
-        },
+        y={**style.rows_axis(every_row), "tickvals": named, "ticktext": named, "fixedrange": rows_all <= 8},
         title=plain(title, 200),
         notes=[plain(note, 300) for note in timeline_notes(timeline)] if notes else [],
         plot_px=rows_all * row,
@@ -174,14 +150,14 @@ def by_name(names: Sequence[int], known: int) -> list[tuple[int, list[int]]]:
 
 
 def _color(timeline: Timeline, name: int, colors: Mapping[str, str]) -> str:
-    return colors.get(timeline.names[name], OTHER) if name < len(timeline.names) else OTHER
+    return colors.get(timeline.names[name], style.OTHER) if name < len(timeline.names) else style.OTHER
 
 
 def _bars(
     timeline: Timeline, labels: Sequence[str], drawn: Bars, scale: Scale, colors: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     return [
-        bars(
+        style.bars(
             [labels[drawn.lane[n]] for n in places],
             scale.of(drawn.length_s[n] for n in places),
             shaded(_color(timeline, name, colors), drawn, places, timeline.length_s),
@@ -219,11 +195,11 @@ def shaded(color: str, drawn: Bars | Nested, places: Sequence[int], length_s: fl
     states = [drawn.state[n] for n in places]
     edges = [0.8 if drawn.length_s[n] * _EDGED_PER_AXIS > length_s else 0 for n in places]
     if set(states) <= {"completed"}:
-        return {"color": color, "line": {"color": EDGE, "width": edges}}
+        return {"color": color, "line": {"color": style.EDGE, "width": edges}}
     return {
-        "color": [faded(color, _FILL[state]) if state in _FILL else color for state in states],
+        "color": [style.faded(color, _FILL[state]) if state in _FILL else color for state in states],
         "line": {
-            "color": [color if state in _FILL else EDGE for state in states],
+            "color": [color if state in _FILL else style.EDGE for state in states],
             "width": [1.5 if state in _FILL else edge for state, edge in zip(states, edges, strict=True)],
         },
     }
@@ -247,26 +223,22 @@ def span_traces(
     paint: Mapping[str, str],
     *,
     where: str = "inside",
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Spans in the rows below those of their lanes; the names that took most of the time have a colour."""
     known = min(FigureLimits.max_span_colors, len(nested.names))
-    traces = []
     for name, places in by_name(nested.name, known):
         label = name_text(nested.names[name], 40) if name < known else "other spans"
-        paint_of = paint[nested.names[name]] if name < known else OTHER
-        traces.append(
-            bars(
-                [rows[nested.lane[n]][1 + nested.row[n]] for n in places],
-                scale.of(nested.length_s[n] for n in places),
-                shaded(paint_of, nested, places, timeline.length_s),
-                [_span_text(nested, n, timeline.since) for n in places],
-                base=scale.of(nested.start_s[n] for n in places),
-                name=f"{label} ({where})",
-                legendgroup=f"{where} {name}",
-                width=0.55,
-            )
+        paint_of = paint[nested.names[name]] if name < known else style.OTHER
+        yield style.bars(
+            [rows[nested.lane[n]][1 + nested.row[n]] for n in places],
+            scale.of(nested.length_s[n] for n in places),
+            shaded(paint_of, nested, places, timeline.length_s),
+            [_span_text(nested, n, timeline.since) for n in places],
+            base=scale.of(nested.start_s[n] for n in places),
+            name=f"{label} ({where})",
+            legendgroup=f"{where} {name}",
+            width=0.55,
         )
-    return traces
 
 
 def _span_text(nested: Nested, n: int, since: str) -> str:
@@ -316,7 +288,7 @@ def _cells(
         "<extra></extra>",
     }
     legend = [
-        markers(
+        style.markers(
             [None],
             [None],
             {"symbol": "square", "size": 11, "color": paint[name]},
@@ -336,27 +308,21 @@ def _nearest(edges: Sequence[float], at: float) -> int:
 
 def _steps(paint: Sequence[str]) -> list[list[float | str]]:
     """Colours side by side: each name's from faint for hardly busy to full."""
-    shades = [faded(color, 0.2 + 0.8 * level / (_SHADES - 1)) for color in paint for level in range(_SHADES)]
+    shades = [
+        style.faded(color, 0.2 + 0.8 * level / (_SHADES - 1)) for color in paint for level in range(_SHADES)
+    ]
     return [[(n + side) / len(shades), shade] for n, shade in enumerate(shades) for side in (0, 1)]
 
 
-def _marks(timeline: Timeline, labels: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
-    traces = []
+def _marks(timeline: Timeline, labels: Sequence[str], scale: Scale) -> Iterator[dict[str, Any]]:
     for kind, (name, symbol, color, _) in MARKS.items():
         found = [mark for mark in timeline.marks if mark.kind == kind and 0 <= mark.lane < len(labels)]
         if found:
             outlined = kind in {"failed", "lost"}
             edge = {"color": "#ffffff" if outlined else color, "width": 1 if outlined else 2}
-            traces.append(
-                markers(
-                    scale.of(mark.at_s for mark in found),
-                    [labels[mark.lane] for mark in found],
-                    {"symbol": symbol, "color": color, "size": 9, "line": edge},
-                    [_mark_text(mark, name) for mark in found],
-                    name=name,
-                )
-            )
-    return traces
+            marker = {"symbol": symbol, "color": color, "size": 9, "line": edge}
+            at, lanes = scale.of(mark.at_s for mark in found), [labels[mark.lane] for mark in found]
+            yield style.markers(at, lanes, marker, [_mark_text(mark, name) for mark in found], name=name)
 
 
 def _mark_text(mark: TimelineMark, kind: str) -> str:

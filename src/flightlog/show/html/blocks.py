@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from flightlog.show.document import (
-    Bar,
-    Block,
-    FactsBlock,
-    Folded,
-    Items,
-    Labelled,
-    Paragraph,
-    Remarks,
-    Section,
-    StatusLine,
-    TableBlock,
-    Verbatim,
-)
+from flightlog.show import document
+from flightlog.show.document import Block, Section, TableBlock
 from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.limits import HtmlLimits
 from flightlog.show.plot import BLOCKS
@@ -58,42 +46,36 @@ def blocks_of(section: Section, limits: Limits = PAGE) -> list[Element]:
 def block_of(block: Block, limits: Limits = PAGE) -> Iterable[Element]:
     """One block, and below it how much is not shown."""
     match block:
-        case StatusLine(words, style):
+        case document.StatusLine(words, style):
             first, *rest = [said(word) for word in words]
             status = tag("b", first, class_=style) if style else first
             yield tag("div", status, [f" · {word}" for word in rest], class_="headline")
-        case Paragraph(text, style):
+        case document.Paragraph(text, style):
             yield tag("p", coded(text), class_=style or None)
-        case Bar():
+        case document.Bar():
             yield from _bar(block)
-        case Verbatim(text):
+        case document.Verbatim(text):
             most = HtmlLimits.max_verbatim_text
             yield tag("pre", text if len(text) <= most else f"{text[:most]}\n… cut")
-        case Folded(title, sections):
+        case document.Folded(title, sections):
             yield tag("details", tag("summary", title), sections_of(sections, limits))
-        case FactsBlock(pairs):
+        case document.FactsBlock(pairs):
             yield _facts((label, _words(value, limits)) for label, value in pairs)
-        case Labelled(pairs):
+        case document.Labelled(pairs):
             yield _facts((label, _lines(texts, limits)) for label, texts in pairs if texts)
         case TableBlock():
             yield from table_of(block, limits=limits)
-        case Items(items, more):
-            yield tag(
-                "ul",
-                (
-                    tag(
-                        "li",
-                        tag("span", said(item.mark + item.text), class_=item.style or None),
-                        (tag("span", said(line), class_="below") for line in item.below if line),
-                    )
-                    for item in items[: limits.rows]
-                ),
-                class_="items",
-            )
+        case document.Items(items, more):
+            yield tag("ul", map(_item, items[: limits.rows]), class_="items")
             yield from _more(more or _left(len(items), limits, "items"))
-        case Remarks(sentences, more):
+        case document.Remarks(sentences, more):
             yield tag("ul", (tag("li", coded(said(text, 2000))) for text in sentences), class_="remarks")
             yield from _more(more)
+
+
+def _item(item: document.Item) -> Element:
+    below = (tag("span", said(line), class_="below") for line in item.below if line)
+    return tag("li", tag("span", said(item.mark + item.text), class_=item.style or None), below)
 
 
 def table_of(table: TableBlock, caption: str = "", *, limits: Limits = PAGE) -> Iterable[Element]:
@@ -108,37 +90,24 @@ def table_of(table: TableBlock, caption: str = "", *, limits: Limits = PAGE) -> 
     def cell(kind: str, n: int, text: str, **more: str) -> Element:
         return tag(kind, said(text, limits.cell), class_=None if n in left else "number", **more)
 
-    yield tag(
-        "div",
-        tag(
-            "table",
-            tag("caption", caption) if caption else None,
-            tag("thead", tag("tr", (cell("th", n, head[n], scope="col") for n in shown))),
-            tag(
-                "tbody",
-                (
-                    tag("tr", (_first(row[0], limits) if n == 0 else cell("td", n, row[n]) for n in shown))
-                    for row in rows
-                ),
-            ),
-        ),
-        class_="scroll",
-        tabindex="0",
-        role="group",
-        aria_label=caption or f"Table: {', '.join(said(head[n], limits.cell) for n in shown if head[n])}",
+    titles = tag("tr", (cell("th", n, head[n], scope="col") for n in shown))
+    cells = [[_first(row[0], limits), *(cell("td", n, row[n]) for n in shown[1:])] for row in rows]
+    made = tag(
+        "table",
+        tag("caption", caption) if caption else None,
+        tag("thead", titles),
+        tag("tbody", (tag("tr", row) for row in cells)),
     )
+    named_by = caption or f"Table: {', '.join(said(head[n], limits.cell) for n in shown if head[n])}"
+    yield tag("div", made, class_="scroll", tabindex="0", role="group", aria_label=named_by)
     yield from _more(table.more or _left(len(table.rows), limits, "rows"))
 
 
 def _first(text: str, limits: Limits) -> Element:
     """A row's name; one that is indented, such as a span inside another, stays so."""
     depth = min(12, (len(text) - len(text.lstrip(" "))) // 2)
-    return tag(
-        "th",
-        said(text.strip(), limits.cell) or "(no name)",
-        scope="row",
-        class_=f"in-{depth}" if depth else None,
-    )
+    name = said(text.strip(), limits.cell) or "(no name)"
+    return tag("th", name, scope="row", class_=f"in-{depth}" if depth else None)
 
 
 def _facts(pairs: Iterable[tuple[str, Child]]) -> Element:
@@ -158,7 +127,7 @@ def _lines(texts: Sequence[str], limits: Limits) -> Iterable[Element]:
     yield from _more(_left(len(texts), limits, "lines"))
 
 
-def _bar(bar: Bar) -> Iterable[Element]:
+def _bar(bar: document.Bar) -> Iterable[Element]:
     """A bar of shares, with their labels below it; nothing where there is nothing to share."""
     whole = sum(part.amount for part in bar.parts) if bar.total is None else bar.total
     if whole > 0 and bar.shown:

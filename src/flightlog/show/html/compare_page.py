@@ -26,23 +26,12 @@ from flightlog.show.comparison import (
 )
 from flightlog.show.figures import rows, style
 from flightlog.show.figures.timeline import span_names
-from flightlog.show.html.elements import Element, coded, said, tag
-from flightlog.show.html.page import (
-    AdviceRow,
-    PagePart,
-    advice_list,
-    number,
-    other_parts,
-    page_html,
-    plot,
-    plotly_script,
-    take_section,
-    tile,
-    verdict_section,
-)
+from flightlog.show.html import page
+from flightlog.show.html.elements import Child, Element, coded, said, tag
+from flightlog.show.html.page import PagePart, take_section
 from flightlog.show.html.report_page import timeline_plot
 from flightlog.show.limits import HtmlLimits
-from flightlog.show.phrases import money_text
+from flightlog.show.phrases import known, money_text
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Timeline
@@ -86,13 +75,13 @@ def compare_page(
     """
     comparison, outcomes = bounded(comparison), bounded(list(outcomes))
     named = {section.title: section for section in comparison_sections(comparison, outcomes)}
-    ratios = plot(
+    ratios = page.plot(
         "ratios",
         rows.ratios_figure(comparison),
         "Duration of each task or span in B divided by its duration in A. The line through a point is the "
         "95 % CI; where it crosses 1, the change may be noise.",
     )
-    steps = plot(
+    steps = page.plot(
         "comparison",
         rows.comparison_figure(comparison),
         "From the wall time of A to that of B, one step per reason; the steps add up.",
@@ -103,17 +92,11 @@ def compare_page(
         _timelines(comparison, bounded(before), bounded(after)),
         PagePart("changes", "What got slower or faster", changed, "No task or span is in both."),
         PagePart("why", WHY, [*steps, *take_section(named, WHY)], "Nothing was recorded to explain it with."),
-        *other_parts(named),
+        *page.other_parts(named),
     ]
-    sides = [_name(side) for side in (comparison.before, comparison.after)]
-    return page_html(
-        "What changed",
-        f"from {sides[0]} to {sides[1]}",
-        _verdict(comparison, outcomes),
-        parts,
-        plotly_js or plotly_script(),
-        ways=ways,
-    )
+    subtitle = f"from {_name(comparison.before)} to {_name(comparison.after)}"
+    verdict = _verdict(comparison, outcomes)
+    return page.page_html("What changed", subtitle, verdict, parts, plotly_js=plotly_js, ways=ways)
 
 
 def _name(side: Side) -> str:
@@ -127,13 +110,13 @@ def _verdict(comparison: Comparison, outcomes: Sequence[ThresholdOutcome]) -> El
     moved = {None: "plain", "faster": "bad", "slower": "good"}[opposite(comparison.wall_s)]
     headline = wall_text(comparison)
     rest = answer_text(comparison).removeprefix(headline).lstrip(":;, ")
-    return verdict_section(
+    return page.verdict_section(
         "bad" if failed else moved,
         said(headline, 300),
         tag("p", coded(rest[:1].upper() + rest[1:]), class_="lead") if rest.strip(".") else None,
         _checked(outcomes),
         tag("dl", _tiles(comparison), class_="tiles wide"),
-        advice_list(_reasons(comparison), ("What explains it", "From A to B")),
+        page.advice_list(_reasons(comparison), ("What explains it", "From A to B")),
     )
 
 
@@ -161,26 +144,20 @@ def _tiles(comparison: Comparison) -> list[Element]:
     if comparison.cost.before or comparison.cost.after:
         money = partial(money_text, currency=comparison.currency)
         shown.append(("Cost", "cost", comparison.cost, money))
-    return [
-        tile(
-            label,
-            [
-                number(f"{path}.before", change.before, said(show(change.before), 40)),
-                " → ",
-                number(f"{path}.after", change.after, said(show(change.after), 40)),
-            ],
-            percent_text(change.ratio) if change.ratio is not None else "",
-        )
-        for label, path, change, show in shown
-    ]
+    tiles = []
+    for label, path, change, show in shown:
+        before = page.number(f"{path}.before", change.before, said(show(change.before), 40))
+        after = page.number(f"{path}.after", change.after, said(show(change.after), 40))
+        tiles.append(page.tile(label, [before, " → ", after], known(change.ratio, percent_text)))
+    return tiles
 
 
-def _reasons(comparison: Comparison) -> list[AdviceRow]:
+def _reasons(comparison: Comparison) -> list[tuple[Child, Child]]:
     found = comparison.explained
     if found is None:
         return []
     return [
-        AdviceRow(
+        (
             tag("p", tag("strong", signed_duration(share.seconds)), f" {said(share.what, 80)}"),
             tag("p", said(share.detail, 400)) if share.detail else None,
         )
@@ -201,22 +178,15 @@ def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline 
     length_s = max(timeline.length_s for timeline in there)
     counted = comparison.tasks["submitted"], comparison.tasks["completed"]
     of: Literal["tasks", "spans"] = "tasks" if any(one.before or one.after for one in counted) else "spans"
-    sides = [
-        tag(
-            "div",
-            tag("h3", f"{letter}: {said(side.runs[0].run_id, 100)}"),
-            tag("p", f"The newest of {plural(len(side.runs), 'run')}.", class_="note")
-            if len(side.runs) > 1
-            else None,
-            timeline_plot(identity, timeline, colors, of=of, length_s=length_s)
-            or tag("p", "No task with a start.", class_="note"),
-        )
-        for letter, identity, side, timeline in (
-            ("A", "timeline_before", comparison.before, before),
-            ("B", "timeline_after", comparison.after, after),
-        )
-    ]
+    sides = []
+    for letter, identity, side, timeline in (
+        ("A", "timeline_before", comparison.before, before),
+        ("B", "timeline_after", comparison.after, after),
+    ):
+        head, runs = tag("h3", f"{letter}: {said(side.runs[0].run_id, 100)}"), plural(len(side.runs), "run")
+        newest = tag("p", f"The newest of {runs}.", class_="note") if len(side.runs) > 1 else None
+        drawn = timeline_plot(identity, timeline, colors, of=of, length_s=length_s)
+        sides.append(tag("div", head, newest, drawn or tag("p", "No task with a start.", class_="note")))
     same = "Both are drawn on the same time scale, and a task has the same colour in both."
-    return PagePart(
-        "timelines", "Timelines", [tag("p", same, class_="note"), tag("div", sides, class_="pair")]
-    )
+    content = [tag("p", same, class_="note"), tag("div", sides, class_="pair")]
+    return PagePart("timelines", "Timelines", content)

@@ -19,6 +19,7 @@ from flightlog.show.document import Section, TableBlock
 from flightlog.show.figures.style import CONFIG, DARK, LIGHT, figure_json
 from flightlog.show.html.blocks import blocks_of, table_of
 from flightlog.show.html.elements import Child, Element, data, html_text, said, script, style, tag, way
+from flightlog.show.phrases import capitalized
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -54,15 +55,16 @@ def page_html(
     subtitle: str,
     verdict: Element,
     parts: Sequence[PagePart],
-    plotly_js: str,
     *,
+    plotly_js: str | None = None,
     ways: Mapping[str, str] | None = None,
 ) -> str:
-    """The page, ending in a newline. `plotly_js` is the library that draws the figures.
+    """The page, ending in a newline. `plotly_js` is the library that draws the figures, by default the
+    installed one.
 
     `ways` lead on to other pages, addresses by what they are called, where the page is served among others.
     """
-    own = _file("page.js")
+    own, plotly_js = _file("page.js"), plotly_js or plotly_script()
     absent = " ".join(part.absent for part in parts if part.absent and not part.content)
     parts = [part for part in parts if part.content]
     head = tag(
@@ -75,56 +77,28 @@ def page_html(
         tag("title", title),
         style(_file("page.css")),
     )
-    body = tag(
-        "body",
-        tag("a", "Skip to the report", href="#report", class_="skip"),
+    links = [way(name, address) for name, address in (ways or {}).items()]
+    about_button = "Change between light and dark"
+    button = tag("button", "Dark", type="button", id="theme", hidden=True, title=about_button)
+    not_there = tag("p", absent, id="absent", class_="nothing") if absent else None
+    frame = tag(
+        "div",
+        tag("div", links, class_="ways", role="navigation", aria_label="Dashboard") if links else None,
+        tag("header", tag("p", tag("strong", title), " ", subtitle), button, class_="bar"),
+        tag("noscript", tag("p", "The figures need JavaScript. Every number is in the tables, too.")),
         tag(
             "div",
-            tag(
-                "div",
-                (way(name, address) for name, address in ways.items()),
-                class_="ways",
-                role="navigation",
-                aria_label="Dashboard",
-            )
-            if ways
-            else None,
-            tag(
-                "header",
-                tag("p", tag("strong", title), " ", subtitle),
-                tag(
-                    "button",
-                    "Dark",
-                    type="button",
-                    id="theme",
-                    hidden=True,
-                    title="Change between light and dark",
-                ),
-                class_="bar",
-            ),
-            tag("noscript", tag("p", "The figures need JavaScript. Every number is in the tables, too.")),
-            tag(
-                "div",
-                _contents(parts),
-                tag(
-                    "main",
-                    verdict,
-                    map(_part, parts),
-                    tag("p", absent, id="absent", class_="nothing") if absent else None,
-                    id="report",
-                ),
-                class_="columns",
-            ),
-            tag("footer", "Made by Flightlog. This file needs no network and can be mailed as it is."),
-            class_="frame",
+            _contents(parts),
+            tag("main", verdict, map(_part, parts), not_there, id="report"),
+            class_="columns",
         ),
-        data(
-            "settings",
-            msgspec.json.encode({"config": CONFIG, "themes": {"light": LIGHT, "dark": DARK}}).decode(),
-        ),
-        script(plotly_js, later="plotly"),
-        script(own),
+        tag("footer", "Made by Flightlog. This file needs no network and can be mailed as it is."),
+        class_="frame",
     )
+    settings = msgspec.json.encode({"config": CONFIG, "themes": {"light": LIGHT, "dark": DARK}}).decode()
+    skip = tag("a", "Skip to the report", href="#report", class_="skip")
+    scripts = data("settings", settings), script(plotly_js, later="plotly"), script(own)
+    body = tag("body", skip, frame, *scripts)
     return f"<!DOCTYPE html>\n{html_text(tag('html', head, body, lang='en'))}\n"
 
 
@@ -196,29 +170,14 @@ def status_icon(style: str) -> Element:
     return tag("svg", circle, path, viewBox="0 0 24 24", aria_hidden="true", focusable="false")
 
 
-class AdviceRow(NamedTuple):
-    """What happened, and what to do about it."""
-
-    what: Child
-    advice: Child
-
-
-def advice_list(rows: Sequence[AdviceRow], heads: tuple[str, str]) -> Element | None:
-    """The findings, each with its advice; the headings are above the first."""
-    if not rows:
-        return None
-    return tag(
-        "ul",
-        (
-            tag(
-                "li",
-                tag("div", tag("h2", heads[0]) if number == 0 else None, row.what),
-                tag("div", tag("h2", heads[1]) if number == 0 and row.advice else None, row.advice),
-            )
-            for number, row in enumerate(rows)
-        ),
-        class_="told",
-    )
+def advice_list(rows: Sequence[tuple[Child, Child]], heads: tuple[str, str]) -> Element | None:
+    """What happened, each with what to do about it; the headings are above the first."""
+    items = []
+    for number, texts in enumerate(rows):
+        both = zip(heads, texts, strict=True)
+        boxes = [tag("div", tag("h2", head) if number == 0 and text else None, text) for head, text in both]
+        items.append(tag("li", boxes))
+    return tag("ul", items, class_="told") if items else None
 
 
 DEFAULT_HEIGHT_PX = 360
@@ -249,27 +208,21 @@ def plot(
     if figure is None:
         return []
     words = " ".join([caption, *(_sentence(note) for note in notes)])
-    return [
-        tag(
-            "figure",
-            tag("h3", title) if title else None,
-            tag(
-                "div",
-                class_="plot",
-                data_figure=identity,
-                tabindex="0",
-                role="img",
-                aria_label=f"{title}. {words}" if title else words,
-                data_height=int(figure.layout.height or DEFAULT_HEIGHT_PX),
-                data_empty=EMPTY,
-            ),
-            tag("figcaption", words),
-            tag("details", tag("summary", "Numbers"), table_of(numbers, numbers_of)) if numbers else None,
-            data(f"{identity}-data", figure_json(figure)),
-        )
-    ]
+    place = tag(
+        "div",
+        class_="plot",
+        data_figure=identity,
+        tabindex="0",
+        role="img",
+        aria_label=f"{title}. {words}" if title else words,
+        data_height=int(figure.layout.height or DEFAULT_HEIGHT_PX),
+        data_empty=EMPTY,
+    )
+    table = tag("details", tag("summary", "Numbers"), table_of(numbers, numbers_of)) if numbers else None
+    head, drawn = tag("h3", title) if title else None, data(f"{identity}-data", figure_json(figure))
+    return [tag("figure", head, place, tag("figcaption", words), table, drawn)]
 
 
 def _sentence(text: str) -> str:
     text = said(text.strip(), 1000)
-    return (text[:1].upper() + text[1:]) + ("" if text.endswith((".", "!", "?")) else ".")
+    return capitalized(text) + ("" if text.endswith((".", "!", "?")) else ".")

@@ -22,30 +22,12 @@ from flightlog.show.document import Labelled, Section, TableBlock, facts_block, 
 from flightlog.show.figures import lines, rows, style
 from flightlog.show.figures.lines import limit_note
 from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_figure, timeline_notes
+from flightlog.show.html import page
 from flightlog.show.html.blocks import PAGE, block_of, blocks_of, table_of
 from flightlog.show.html.elements import Child, Element, bounded_lines, coded, said, tag
-from flightlog.show.html.page import (
-    AdviceRow,
-    PagePart,
-    advice_list,
-    number,
-    other_parts,
-    page_html,
-    plot,
-    plotly_script,
-    take_section,
-    tile,
-    verdict_section,
-)
+from flightlog.show.html.page import PagePart, take_section
 from flightlog.show.limits import HtmlLimits, TextLimits
-from flightlog.show.phrases import (
-    args_text,
-    capitalized,
-    error_text,
-    figure_text,
-    moment_text,
-    money_text,
-)
+from flightlog.show.phrases import args_text, capitalized, error_text, figure_text, moment_text, money_text
 from flightlog.show.report import TITLE as WALL_TIME
 from flightlog.show.report import (
     findings_section,
@@ -121,27 +103,20 @@ def report_page(
     colors = style.colors_of(_names(report, drawn))
     named = {section.title: section for section in report_sections(report) if section.title not in _ELSEWHERE}
     cost = None if report.cost_split is None else rows.cost_figure(report.cost_split)
-    paid = plot("cost", cost, "What the time of workers was paid for.")
+    paid = page.plot("cost", cost, "What the time of workers was paid for.")
+    of: Literal["tasks", "spans"] = "tasks" if report.tasks.names else "spans"
+    shares = [*_shares(report), *take_section(named, "Where the time went")]
+    critical = [*_critical(report, colors), *take_section(named, "Critical path")]
     parts = [
-        PagePart(
-            "timeline",
-            "Timeline",
-            timeline_plot("timeline", drawn.timeline, colors, of="tasks" if report.tasks.names else "spans"),
-        ),
+        PagePart("timeline", "Timeline", timeline_plot("timeline", drawn.timeline, colors, of=of)),
         _metrics(report, drawn.metrics),
         _concurrency(drawn, named),
-        PagePart(
-            "time", "Where the time went", [*_shares(report), *take_section(named, "Where the time went")]
-        ),
+        PagePart("time", "Where the time went", shares),
         PagePart("load", "CPU and memory", [*_charts(drawn, _LOAD), *take_section(named, "Resources")]),
         PagePart("devices", "GPU memory", _charts(drawn, _DEVICES)),
         _durations(report, drawn, named, colors),
         PagePart("waits-part", "Queueing against running", _waits(report, drawn, colors)),
-        PagePart(
-            "critical-part",
-            "Critical path",
-            [*_critical(report, colors), *take_section(named, "Critical path")],
-        ),
+        PagePart("critical-part", "Critical path", critical),
         PagePart("spans-part", "Spans", _spans(report, colors)),
         PagePart("cache-part", "Cache", [*_charts(drawn, _CACHE), *take_section(named, "Cache")]),
         failures_part(report, diagnosis),
@@ -154,18 +129,10 @@ def report_page(
     ]
     run = report.run
     title = f"{said(run.project, 60)} {said(run.run_id, 120)}"
-    subtitle = (
-        f"on {said(run.target or run.host or 'an unknown host', 80)}, started {moment_text(run.start_time)}"
-    )
-    verdict = verdict_element(report, diagnosis)
-    return page_html(
-        title,
-        subtitle,
-        verdict,
-        [*parts, *other_parts(named), *last],
-        plotly_js or plotly_script(),
-        ways=ways,
-    )
+    where = said(run.target or run.host or "an unknown host", 80)
+    subtitle = f"on {where}, started {moment_text(run.start_time)}"
+    verdict, parts = verdict_element(report, diagnosis), [*parts, *page.other_parts(named), *last]
+    return page.page_html(title, subtitle, verdict, parts, plotly_js=plotly_js, ways=ways)
 
 
 def _names(report: Report, drawn: RunCharts) -> list[str]:
@@ -218,14 +185,8 @@ def timeline_plot(
     if timeline.failures:
         caption += " Failures and retries are marked." if of == "tasks" else " Failures are marked."
     figure = timeline_figure(timeline, colors=colors, length_s=length_s, notes=False)
-    return plot(
-        identity,
-        figure,
-        caption,
-        notes=timeline_notes(timeline),
-        numbers=_marks_table(timeline),
-        numbers_of="Failures and retries",
-    )
+    notes, numbers, of_marks = timeline_notes(timeline), _marks_table(timeline), "Failures and retries"
+    return page.plot(identity, figure, caption, notes=notes, numbers=numbers, numbers_of=of_marks)
 
 
 def _marks_table(timeline: Timeline) -> TableBlock | None:
@@ -246,7 +207,7 @@ def _metrics(report: Report, found: Curves | None) -> PagePart:
     drawn = found.curves if found is not None else []
     length_s, since = (found.length_s, found.since) if found is not None else (0.0, None)
     curves = [
-        plot(
+        page.plot(
             f"metric-{number}",
             lines.curve_figure(curve, length_s=length_s, since=since, notes=False),
             "By the steps it was recorded with." if curve.by == "step" else "Over the time of the run.",
@@ -288,19 +249,17 @@ def _chart(identity: str, chart: Chart | None, caption: str, title: str = "") ->
     """A chart with its caption, which names the owner of a single line."""
     if chart is None:
         return []
-    figure = lines.chart_figure(chart, notes=False)
     if chart.unit != "count" and len(chart.series) == 1:  # which has no legend
         caption += f" The line is {said(chart.series[0].label, 80)}."
-    beyond = limit_note(chart)
-    notes = [*chart.notes, *([beyond] if beyond else [])]
+    notes = [*chart.notes, *filter(None, [limit_note(chart)])]
     rows = []
     for series in chart.series:
         known = [value for value in series.value if value is not None]
         values = (*((min(known), max(known), known[-1]) if known else [None] * 3), series.limit)
         rows.append((series.label, *("" if v is None else style.value_text(v, chart.unit) for v in values)))
     numbers = TableBlock(("Line", "Least", "Most", "Last", "Limit"), rows)
-    of = "Each line of the figure"
-    return plot(identity, figure, caption, notes=notes, numbers=numbers, numbers_of=of, title=title)
+    figure, of = lines.chart_figure(chart, notes=False), "Each line of the figure"
+    return page.plot(identity, figure, caption, notes=notes, numbers=numbers, numbers_of=of, title=title)
 
 
 def _concurrency(drawn: RunCharts, named: dict[str, Section]) -> PagePart:
@@ -317,9 +276,8 @@ def _concurrency(drawn: RunCharts, named: dict[str, Section]) -> PagePart:
         caption = "Running tasks and available workers over the time of the run."
         content += _chart("concurrency", at_work, caption)
         if any(value for one in waiting.series for value in one.value):
-            content += _chart(
-                "waiting", waiting, "How many tasks were submitted and not started.", "Waiting tasks"
-            )
+            caption = "How many tasks were submitted and not started."
+            content += _chart("waiting", waiting, caption, "Waiting tasks")
     content += [*_titled(named, "Tasks"), *_titled(named, "Workers")]
     return PagePart("concurrency-part", "Concurrency and utilization", content)
 
@@ -330,7 +288,7 @@ def _shares(report: Report) -> list[Element]:
     caption = "The time of all workers from launch to removal, every moment of every worker counted once."
     if report.time.basis == "wall":
         caption = "The wall time of the run, split; no worker is known."
-    return plot("shares", rows.shares_figure(report.time), caption)
+    return page.plot("shares", rows.shares_figure(report.time), caption)
 
 
 def _durations(
@@ -347,7 +305,7 @@ def _durations(
         "most_s Most, total_s Total",
     )
     content = [
-        *plot("durations", figure, caption, numbers=numbers, numbers_of="Durations by name"),
+        *page.plot("durations", figure, caption, numbers=numbers, numbers_of="Durations by name"),
         *table,
         *_titled(named, "Slowest"),
     ]
@@ -367,7 +325,7 @@ def _waits(report: Report, drawn: RunCharts, colors: Mapping[str, str]) -> list[
         "key What, count Count, mean:_s! Mean, p50:_s! p50, p95:_s! p95, max:_s! Max",
     )
     of_both = "Queueing and running"
-    return plot("waits", figure, caption, notes=waits.notes, numbers=numbers, numbers_of=of_both)
+    return page.plot("waits", figure, caption, notes=waits.notes, numbers=numbers, numbers_of=of_both)
 
 
 def _longer(waits: Waits) -> str:
@@ -388,7 +346,7 @@ def _critical(report: Report, colors: Mapping[str, str]) -> list[Element]:
         f"The chain of {path.of} from the start of the run to its end in which each segment waited for "
         "the one before: only what is on it can shorten the run."
     )
-    return plot("critical", rows.critical_figure(path, colors=colors), caption)
+    return page.plot("critical", rows.critical_figure(path, colors=colors), caption)
 
 
 def _spans(report: Report, colors: Mapping[str, str]) -> list[Element]:
@@ -400,7 +358,7 @@ def _spans(report: Report, colors: Mapping[str, str]) -> list[Element]:
     )
     [section, *_] = all_spans(report)
     numbers = tag("details", tag("summary", "Numbers"), blocks_of(section))
-    return [*plot("spans", rows.spans_figure(tree, colors=colors), caption), numbers]
+    return [*page.plot("spans", rows.spans_figure(tree, colors=colors), caption), numbers]
 
 
 _LISTS = {"package": "Packages", "variable": "Variables", "function": "Functions", "image": "Images"}
@@ -409,15 +367,13 @@ _LISTS = {"package": "Packages", "variable": "Variables", "function": "Functions
 def environment_part(report: Report, around: EnvironmentFacts | None) -> PagePart:
     """The facts of the run, then what else was around it, where that was recorded."""
     run = report.run
+    commit = f"{run.git_commit}{', with changes' if run.git_dirty else ''}" if run.git_commit else ""
     pairs = [
         ("Host", run.host),
         ("Command", " ".join(run.command)),
         ("Folder", run.cwd or ""),
         ("Python", run.python or ""),
-        (
-            "Git commit",
-            f"{run.git_commit}{', with changes' if run.git_dirty else ''}" if run.git_commit else "",
-        ),
+        ("Git commit", commit),
         ("Tags", args_text(run.tags, 600)),
         ("Target", run.target or ""),
         ("Provider", run.provider or ""),
@@ -425,11 +381,8 @@ def environment_part(report: Report, around: EnvironmentFacts | None) -> PagePar
         ("Flightlog", run.flightlog_version or ""),
     ]
     around = around or {}
-    pairs += [
-        (name[:1].upper() + name[1:], value) for (what, name), value in around.items() if what == "machine"
-    ]
-    if ("git", "branch") in around:
-        pairs.append(("Git branch", around["git", "branch"]))
+    pairs += [(capitalized(name), value) for (what, name), value in around.items() if what == "machine"]
+    pairs.append(("Git branch", around.get(("git", "branch"), "")))
     content = [*block_of(facts_block(pairs))]
     for what, title in _LISTS.items():
         content += _list(title, [(name, value) for (kind, name), value in around.items() if kind == what])
@@ -439,15 +392,10 @@ def environment_part(report: Report, around: EnvironmentFacts | None) -> PagePar
 def _list(title: str, rows: list[tuple[str, str]]) -> list[Element]:
     if not rows:
         return []
-    table = TableBlock(("Name", "Value"), sorted(rows), left=("Value",))
-    return [
-        tag(
-            "details",
-            tag("summary", f"{title}: {plural(len(rows), 'entry', 'entries')}"),
-            table_of(table, title, limits=PAGE._replace(rows=HtmlLimits.max_list_rows)),
-            class_="list",
-        )
-    ]
+    block = TableBlock(("Name", "Value"), sorted(rows), left=("Value",))
+    table = table_of(block, title, limits=PAGE._replace(rows=HtmlLimits.max_list_rows))
+    summary = tag("summary", f"{title}: {plural(len(rows), 'entry', 'entries')}")
+    return [tag("details", summary, table, class_="list")]
 
 
 def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
@@ -456,15 +404,13 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
     causes = report.details.failures if report.details is not None else []
     if not failures.count and not (diagnosis is not None and diagnosis.causes):
         return PagePart("failures", "Failures", [tag("p", "None.")])
-    count = number("failures.count", failures.count, format_count(failures.count))
+    count = page.number("failures.count", failures.count, format_count(failures.count))
     content = [tag("p", count, f" in all, of {plural(failures.groups, 'cause')}.", class_="note")]
     if diagnosis is not None and diagnosis.causes:
+        content.append(tag("p", coded(diagnosis.answer, 1000)))
         content += [
-            tag("p", coded(diagnosis.answer, 1000)),
-            *(
-                tag("div", tag("h3", cause_heading(cause)), block_of(cause_block(cause)), class_="cause")
-                for cause in diagnosis.causes[: TextLimits.max_causes]
-            ),
+            tag("div", tag("h3", cause_heading(cause)), block_of(cause_block(cause)), class_="cause")
+            for cause in diagnosis.causes[: TextLimits.max_causes]
         ]
         if left := rarer_causes(diagnosis):
             content.append(tag("p", f"… and {plural(left, 'rarer cause')}", class_="more"))
@@ -490,14 +436,11 @@ def cause_block(cause: Cause) -> Labelled:
 
 
 def _group(cause: FailureCause) -> Element:
-    message = error_text(cause.error_type or "failure", cause.message)
+    message = said(error_text(cause.error_type or "failure", cause.message), 300)
+    summary = tag("summary", tag("span", f"{format_count(cause.count)}x {message}", class_="bad"))
     traceback = tag("pre", bounded_lines(cause.traceback), tabindex="0") if cause.traceback else None
-    return tag(
-        "details",
-        tag("summary", tag("span", f"{format_count(cause.count)}x {said(message, 300)}", class_="bad")),
-        block_of(cause_facts(cause)),
-        traceback or tag("p", "No traceback was recorded.", class_="note"),
-    )
+    without = tag("p", "No traceback was recorded.", class_="note")
+    return tag("details", summary, block_of(cause_facts(cause)), traceback or without)
 
 
 def _headline(report: Report) -> tuple[str, str]:
@@ -537,14 +480,14 @@ def _lead(report: Report) -> str:
 def verdict_element(report: Report, diagnosis: RunDiagnosis | None) -> Element:
     """The first part of the page."""
     line = wall_time_text(report)
-    return verdict_section(
+    return page.verdict_section(
         *_headline(report),
         tag("p", _lead(report), class_="lead"),
         tag("p", tag("strong", f"{WALL_TIME}: "), coded(line)) if line else None,
         tag("p", said(report.run.error, 600), class_="bad") if report.run.error else None,
         tag("dl", _tiles(report), class_="tiles"),
-        advice_list(_failed(diagnosis), ("What went wrong", "What to do")),
-        advice_list(_limited(report), ("What limited it", "What to do")),
+        page.advice_list(_failed(diagnosis), ("What went wrong", "What to do")),
+        page.advice_list(_limited(report), ("What limited it", "What to do")),
     )
 
 
@@ -579,7 +522,7 @@ def _tiles(report: Report) -> list[Element]:
             value = attrgetter(path)(report)
             unknown = path == "tasks.submitted" and adopted
             text = "not recorded" if unknown else _tile_text(path, value, cost.currency)
-            found.append(tile(label, number(path, value, said(text, 60)), below))
+            found.append(page.tile(label, page.number(path, value, said(text, 60)), below))
     return found
 
 
@@ -592,12 +535,12 @@ def _tile_text(path: str, value: Any, currency: str | None) -> str:
     return "unknown" if value is None else said(figure_text(path, value), 40)
 
 
-def _failed(diagnosis: RunDiagnosis | None) -> list[AdviceRow]:
+def _failed(diagnosis: RunDiagnosis | None) -> list[tuple[Child, Child]]:
     """The causes that explain most, with the first remedies of each."""
     if diagnosis is None:
         return []
     return [
-        AdviceRow(
+        (
             tag("p", cause_heading(cause)),
             [tag("p", coded(capitalized(text), 600)) for text in cause.suggestions[:2] or cause.missing[:1]],
         )
@@ -613,14 +556,14 @@ def cause_heading(cause: Cause) -> list[Child]:
     return [tag("strong", f"{sure}: ", class_=style), *coded(headline, 600)]
 
 
-def _limited(report: Report) -> list[AdviceRow]:
+def _limited(report: Report) -> list[tuple[Child, Child]]:
     """What took the most time beside the work itself; that nothing did, where nothing did."""
     found = [split_advice(one.sentence) for one in report.findings[: HtmlLimits.max_findings_in_verdict]]
     note = findings_section(report).note
     if not found and note:
-        return [AdviceRow(tag("p", f"Nothing stands out: {said(note.partition('; ')[2])}."), None)]
+        return [(tag("p", f"Nothing stands out: {said(note.partition('; ')[2])}."), None)]
     return [
-        AdviceRow(
+        (
             tag("p", coded(f"{capitalized(what).rstrip('.')}.", 1000)),
             tag("p", coded(f"Try {advice}", 600)) if advice else None,
         )
