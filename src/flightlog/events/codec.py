@@ -104,20 +104,18 @@ class StreamDecoder:
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
-        self._classes: tuple[type[Event], ...] = ()
-        self._decoder: msgspec.json.Decoder[Event] | None = None
+        self._classes: tuple[type[Event], ...] | None = None
+        self._decoder: msgspec.json.Decoder[Event]
         self._take_up_new_classes()
 
     def decode(self, line: bytes | memoryview) -> Event | UnknownEvent:
         """The event of a line; raises `NotAnEvent` for what is not a JSON object."""
-        if self._decoder is not None:
-            try:
-                event = self._decoder.decode(line)
-            except _UNREADABLE:
-                pass
-            else:
-                if type(event) is not _NoEvent:
-                    return event
+        try:
+            event = self._decoder.decode(line)
+            if type(event) is not _NoEvent:
+                return event
+        except _UNREADABLE:
+            pass
         self._take_up_new_classes()
         return decode_line(line).event
 

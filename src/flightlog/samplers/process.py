@@ -404,11 +404,8 @@ class ProcessSampler:
         if not before and not self._before:
             first = _read(table, self._root, None)
             before = {} if first is None else {self._root: first}
-        now: Members = {}
-        for pid, last in before.items():
-            reading = _read(table, pid, last)
-            if reading is not None:
-                now[pid] = reading
+        readings = ((pid, _read(table, pid, last)) for pid, last in before.items())
+        now: Members = {pid: reading for pid, reading in readings if reading is not None}
         if len(now) < len(before) or any(ledger.open_claims for ledger in self._departed):
             self._settle(before, now)
         if now:

@@ -323,12 +323,5 @@ def rate_over(
     """
     if now is None or before is None or interval_s is None or interval_s <= 0:
         return None
-    grown: list[int] = []
-    for name, value in now.items():
-        earlier = before.get(name)
-        if earlier is None:
-            continue
-        if value < earlier:
-            return None
-        grown.append(value - earlier)
-    return sum(grown) / interval_s if grown else None
+    grown = [value - before[name] for name, value in now.items() if name in before]
+    return sum(grown) / interval_s if grown and min(grown) >= 0 else None

@@ -14,6 +14,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
@@ -190,11 +191,8 @@ class WorkerWatch(WorkerPlugin):
         self._flush()
 
     def _new_transfers(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        for entry in reversed(self._worker.transfer_incoming_log):
-            if entry is self._last_transfer:
-                break
-            found.append(entry)
+        latest_first = reversed(self._worker.transfer_incoming_log)
+        found = list(takewhile(lambda entry: entry is not self._last_transfer, latest_first))
         if found:
             self._last_transfer = found[0]
         return found[::-1]

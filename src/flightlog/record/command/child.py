@@ -19,6 +19,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from flightlog.core import threads
+from flightlog.core.descriptors import is_open
 from flightlog.core.redaction import redact_text
 from flightlog.core.text import signal_name
 from flightlog.record.limits import RecordLimits
@@ -192,13 +193,8 @@ def hold_streams() -> frozenset[int]:
     """Keep the numbers of standard streams that are closed from being given to other files; gives which they
     are.
     """
-    closed = set()
-    for fd in range(3):
-        try:
-            os.fstat(fd)
-        except OSError:
-            closed.add(os.open(os.devnull, os.O_RDWR))  # the lowest number that is free, so this one
-    return frozenset(closed)
+    # The lowest number that is free is given, and so this one.
+    return frozenset(os.open(os.devnull, os.O_RDWR) for fd in range(3) if not is_open(fd))
 
 
 def _channels(closed: Set[int]) -> tuple[list[_Channel], dict[str, str]]:

@@ -168,16 +168,13 @@ class DeviceMemoryTracker:
                 if last_sample:
                     self._sample(_here(self._recorder), ending=True)
                 if self._last:
-                    cpu_s = ticker.cpu_s if ticker is not None else None
                     summary: dict[str, Any] = {
                         "samples": self.samples,
-                        "tracking_cpu_s": cpu_s,
+                        "tracking_cpu_s": ticker.cpu_s if ticker is not None else None,
                         "failures": len(self._failed),
+                        "peak_bytes_by_device": {str(d): w.peak_bytes for d, w in self._watches.items()},
                     }
-                    peaks = {str(d): w.peak_bytes for d, w in self._watches.items()}
-                    self._emit(
-                        [self._event("stop", min(self._last), None, **summary, peak_bytes_by_device=peaks)]
-                    )
+                    self._emit([self._event("stop", min(self._last), None, **summary)])
                 self._source.close()
             except Exception as error:  # noqa: BLE001 - the program ends as it would have
                 self._trouble(error, "the tracking of device memory could not end in good order")

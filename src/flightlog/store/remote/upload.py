@@ -9,6 +9,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -381,14 +382,12 @@ def _agree(before: Sequence[LocalFile], after: Sequence[LocalFile], settled: boo
 def _matching(source: BinaryIO, parts: Sequence[Piece]) -> tuple[Piece, ...]:
     """The pieces, from the first on, that a file begins with."""
     at, kept = 0, list[Piece]()
-    for part in parts:
-        try:
+    with suppress(OSError):
+        for part in parts:
             if sha256_of(file_chunks(source, at, part.size)) != part.sha256:
                 break
-        except OSError:
-            break
-        kept.append(part)
-        at += part.size
+            kept.append(part)
+            at += part.size
     return tuple(kept)
 
 
