@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from types import BuiltinFunctionType, ModuleType
@@ -77,11 +77,9 @@ def in_main_interpreter() -> bool:
     process.
     """
     for name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13, and before
-        try:
+        with suppress(Exception):  # not there; or a hook of the program's
             interpreters = import_module(name)
             return bool(interpreters.get_current() == interpreters.get_main())
-        except Exception:  # noqa: BLE001, S112 - not there; or a hook of the program's
-            continue
     return True
 
 

@@ -26,14 +26,13 @@ from flightlog.engines.execute import Started, execute
 from flightlog.engines.limits import EngineLimits
 from flightlog.engines.processes import ExitReason
 from flightlog.engines.program import main_program, with_main
-from flightlog.engines.relay.channel import ChannelClient, ChannelServer
+from flightlog.engines.relay.channel import BEGAN, CHUNK, AttemptStart, ChannelClient, ChannelServer
 from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.engines.relay.recording import SampledFrom, WorkerRecording, sampled_from_here
 from flightlog.events import WorkerLaunched, WorkerReady
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 
-BEGAN, CHUNK = b"B", b"P"
 dumps = partial(program.dumps, main_is_there=True)
 """Pickles calls for workers, and results for the program."""
 
@@ -71,14 +70,6 @@ class ExecutorOrder(Struct, frozen=True, array_like=True):
     home: SampledFrom
     main: dict[str, str]
     work: Work
-
-
-class AttemptStart(Struct, frozen=True, array_like=True):
-    """An attempt began, and where."""
-
-    serial: int
-    started: Started
-    facts: dict[str, Any]
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -593,9 +593,8 @@ class RayWorker:
     """One process of Ray's that has executed an attempt of this engine."""
 
     def __init__(self, began: Began, info: RayWorkerInfo, is_here: bool, sent: float | None = None) -> None:
-        self.name, self.host, self.pid = began.worker, began.host, began.pid
-        self.ray_worker = began.ray_worker
-        self.facts: dict[str, Any] = {"worker": self.name, "host": self.host, "pid": self.pid}
+        self.facts, self.ray_worker = began.facts, began.ray_worker
+        self.name, self.host, self.pid = (began.facts[name] for name in ("worker", "host", "pid"))
         self.running: dict[int, Attempt] = {}
         self.why_ended: str | None = None
         """Why its engine has it ended."""

@@ -27,13 +27,11 @@ from flightlog.engines.execute import Started, execute
 from flightlog.engines.limits import EngineLimits, RayLimits
 from flightlog.engines.processes import start_of
 from flightlog.engines.program import main_program, with_main
-from flightlog.engines.relay.channel import ChannelClient, ChannelServer
+from flightlog.engines.relay.channel import BEGAN, CHUNK, AttemptStart, ChannelClient, ChannelServer
 from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.engines.relay.recording import SampledFrom, WorkerRecording, sampled_from_here
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
-
-BEGAN, CHUNK = b"B", b"P"
 
 
 class RayWorkerSetup(Struct, frozen=True, kw_only=True):
@@ -55,14 +53,9 @@ class RayOrder(Struct, frozen=True, array_like=True):
     work: Work
 
 
-class Began(Struct, frozen=True, kw_only=True):
-    """An attempt began; also who executes it."""
+class Began(AttemptStart, frozen=True):
+    """An attempt began; also which of Ray's workers executes it."""
 
-    serial: int
-    started: Started
-    worker: str
-    host: str
-    pid: int
     ray_worker: str
     """Ray's own name of the worker, in hex."""
     process_start: float | None = None
@@ -102,7 +95,8 @@ class EngineLink:
 
     def __init__(self, setup: RayWorkerSetup) -> None:
         self.setup, self.who = setup, _who()
-        self.recording = WorkerRecording(self.who.worker, setup.home, partial(self.tell, CHUNK))
+        self.worker: str = self.who.facts["worker"]
+        self.recording = WorkerRecording(self.worker, setup.home, partial(self.tell, CHUNK))
         self._channel = None if setup.channel is None else ChannelClient(setup.channel, self.recording.leave)
         self.mailbox: Any = None
         self._attends = False
@@ -157,7 +151,7 @@ def run_attempt(order: bytes, mailbox: Any = None) -> bytes:
         with suppress(Exception):  # the task runs all the same; its start is told with its end
             link.tell(BEGAN, encode(said[0]))
 
-    outcome = execute(work, worker=link.who.worker, alone=True, started=begun, dumps=dumps)
+    outcome = execute(work, worker=link.worker, alone=True, started=begun, dumps=dumps)
     if not link.mute:
         link.recording.settle()
     return encode(Done(began=said[0] if said else None, outcome=outcome, mute=link.mute))
@@ -167,17 +161,10 @@ def _who() -> Began:
     """Who this process is, in what it says of each attempt."""
     import ray
 
-    host, pid, context = this_host(), os.getpid(), ray.get_runtime_context()
-    return Began(
-        serial=0,
-        started=Started("", 0, None),
-        worker=lane_name(host, pid, main=True),
-        host=host,
-        pid=pid,
-        ray_worker=context.get_worker_id(),
-        process_start=start_of(pid),
-        ready=time.time(),
-    )
+    host, pid = this_host(), os.getpid()
+    facts = {"worker": lane_name(host, pid, main=True), "host": host, "pid": pid}
+    ray_worker = ray.get_runtime_context().get_worker_id()
+    return Began(0, Started("", 0, None), facts, ray_worker, start_of(pid), time.time())
 
 
 log = logging.getLogger("flightlog")
@@ -211,13 +198,9 @@ class RayHome:
             self._channel = ChannelServer(self._hear)
         except OSError as error:
             log.warning("no socket for workers can be made (%s): starts of tasks are told late", error)
-        setup = RayWorkerSetup(
-            engine=uuid4().hex,
-            channel=None if self._channel is None else self._channel.path,
-            home=sampled_from_here(self._run_path),
-            main=main_program(),
-        )
-        self.setup = encode(setup)
+        home, main = sampled_from_here(self._run_path), main_program()
+        path = None if self._channel is None else self._channel.path
+        self.setup = encode(RayWorkerSetup(engine=uuid4().hex, channel=path, home=home, main=main))
 
     @property
     def fd(self) -> int | None:
@@ -288,7 +271,7 @@ class RayHome:
             except msgspec.MsgspecError as error:
                 log.warning("a worker cannot be understood: %s", error)
                 return
-            self._begun(began, pid == began.pid)  # in a container, numbers mean other processes
+            self._begun(began, pid == began.facts["pid"])  # in a container, numbers mean other processes
         elif kind == CHUNK:
             self._receiver.take(text)
 

@@ -15,15 +15,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
 
 from flightlog.core.descriptors import Descriptor
+from flightlog.engines.execute import Started
 from flightlog.engines.wire import Frame, Frames, frame
 
-LEFT = b"L"
+BEGAN, CHUNK, LEFT = b"B", b"P", b"L"
 _CREDENTIALS = struct.Struct("3i")
 
 Hear = Callable[[int, bytes, bytes], None]
 """Called with the sender's process id, the kind of a message and what it says."""
+
+
+class AttemptStart(Struct, frozen=True, array_like=True):
+    """An attempt began, and where; what `BEGAN` says."""
+
+    serial: int
+    started: Started
+    facts: dict[str, Any]
+    """Name, host and process of the worker."""
 
 
 class ChannelServer:

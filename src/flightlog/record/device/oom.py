@@ -230,16 +230,12 @@ def _span(span: Span) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("torch", "jax", "jaxlib", "tensorflow", "numpy"):
-        version = getattr(sys.modules.get(name), "__version__", None)
-        if version is not None:
-            found[name] = bounded(text_of(version), 50)
-    built = getattr(sys.modules.get("torch"), "version", None)
-    for name in ("cuda", "hip"):
-        if getattr(built, name, None):
-            found[f"torch.{name}"] = bounded(text_of(getattr(built, name)), 50)
-    return found
+    names, built = ("torch", "jax", "jaxlib", "tensorflow", "numpy"), ("cuda", "hip")
+    found = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
+    torch = getattr(sys.modules.get("torch"), "version", None)
+    found |= {f"torch.{name}": getattr(torch, name, None) or None for name in built}
+    known = {name: bounded(text_of(version), 50) for name, version in found.items() if version is not None}
+    return {"python": platform.python_version(), **known}
 
 
 def requested_in(message: object) -> int | None:
