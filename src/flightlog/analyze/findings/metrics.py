@@ -113,9 +113,12 @@ WITH named AS (
     SELECT name, writer, value, step, ntile(5) OVER (PARTITION BY name, writer ORDER BY moment, seq) AS part,
         max(nonfinite) OVER (PARTITION BY name, writer) AS odd
     FROM last
-), parts AS (
-    SELECT name, writer, part, median(value) AS usual, count(*) AS number, min(step) AS step
-    FROM found WHERE odd IS NULL AND value IS NOT NULL GROUP BY ALL
+), parts AS ( -- with the last step before it rose
+    SELECT name, writer, part, usual, count(*) AS number, max(step) FILTER (value <= usual) AS step
+    FROM (
+        SELECT *, median(value) OVER (PARTITION BY name, writer, part) AS usual FROM found
+        WHERE odd IS NULL AND value IS NOT NULL
+    ) GROUP BY ALL
 ), series AS (
     SELECT name, min(usual) AS best, arg_max(usual, part) AS last, arg_min(step, row(usual, -part)) AS step,
         arg_max(usual, part) FILTER (part = 4) AS before, count(*) = 5 AND bool_and(usual > 0)
