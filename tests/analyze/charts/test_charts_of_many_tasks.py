@@ -53,7 +53,7 @@ def drawn_timeline(tables: RunTables, workers: list[str]) -> Timeline:
     pieces = lay_out_items(tables, HOUR, workers)
     assert pieces is not None
     run = SimpleNamespace(info=SimpleNamespace(span_id=None))
-    context = ReportContext(run, tables, None, (HOUR.start, HOUR.until))  # type: ignore[arg-type]
+    context = ReportContext(run, tables, None)  # type: ignore[arg-type]
     return timeline(context, HOUR, pieces, {})
 
 
