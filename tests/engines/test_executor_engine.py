@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -110,3 +113,124 @@ def test_a_session_runs_on_an_executor_and_leaves_it_open(make, tmp_path, monkey
         assert (run.info.status, run.info.provider, run.info.tasks_completed) == ("completed", "executor", 20)
         assert not any(run.completeness().lost.values())
     assert len(runs) == 2
+
+
+PROGRAM = """
+import os, sys, threading, time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+import flightlog
+from flightlog import Session
+
+def double(number):
+    with flightlog.span("inner"):
+        return 2 * number
+
+def is_elsewhere(sees):
+    import flightlog.engines.executor as executor, flightlog.engines.relay.channel as channel
+    import flightlog.engines.relay.recording as recording
+    executor.this_host = recording.this_host = lambda: "elsewhere"
+    def unreachable(self):
+        raise FileNotFoundError("no such socket on this host")
+    channel.ChannelClient._open = unreachable
+    if not sees:
+        executor.is_seen = lambda *run: False
+
+def run(pool, number=8):
+    with Session(engine=pool, runs_dir="runs", sample_interval_s=0.2) as session:
+        futures = session.client.map(double, range(number))
+        assert session.client.gather(futures) == [2 * n for n in range(number)]
+
+def spawned(workers, **options):
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), **options)
+
+if __name__ == "__main__":
+    manifest = "version: 1\\nproject: {name: x}\\ntargets: {local: {provider: local}}\\n"
+    Path("flightlog.yaml").write_text(manifest)
+"""
+
+
+def ran(folder: Path, program: str, *wrapped: str, **environ: str) -> Run:
+    """The run of a program that has the functions above."""
+    lines = "".join(f"    {line}\n" for line in program.strip().splitlines())
+    (folder / "program.py").write_text(PROGRAM + lines)
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("FLIGHTLOG", "TRACEPARENT"))}
+    done = subprocess.run(
+        [sys.executable, *wrapped, "program.py"],
+        cwd=folder,
+        env={**plain, **environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = (folder / "runs").glob("run-*")
+    return Run(path)
+
+
+def workers_of(run: Run) -> Counter[str]:
+    return Counter(type(event).__name__ for event in run.events("workers"))
+
+
+def test_a_program_under_flightlog_run_is_recorded_after_its_session_on_threads_has_ended(tmp_path):
+    after = "with ThreadPoolExecutor(2) as pool: run(pool)\nwith flightlog.span('after'): time.sleep(0.01)"
+    run = ran(tmp_path, after, "-m", "flightlog", "run", "--runs-dir", "runs", sys.executable)
+    assert {event.name for event in run.events("spans")} >= {"inner", "after"}
+
+
+def test_without_room_for_a_socket_starts_are_told_with_the_ends(tmp_path):
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    run = ran(tmp_path, "with spawned(2) as pool: run(pool)", TMPDIR=str(deep))
+    assert run.info.tasks_completed == 8
+    assert len([one for one in run.events("spans") if one.name == "inner"]) == 8
+
+
+def test_a_program_that_closes_all_descriptors_goes_on_with_its_session(tmp_path):
+    program = """
+with ThreadPoolExecutor(2) as pool, Session(engine=pool, runs_dir="runs") as session:
+    session.client.gather(session.client.map(double, range(4)))
+    os.closerange(3, 4096)
+    assert session.client.gather(session.client.map(double, range(4))) == [0, 2, 4, 6]
+"""
+    assert ran(tmp_path, program).info.tasks_completed == 8
+
+
+def test_workers_that_an_executor_ends_are_over_then_and_not_at_the_end(tmp_path):
+    run = ran(tmp_path, "with spawned(2, max_tasks_per_child=1) as pool: run(pool, 4)")
+    assert workers_of(run) == {"WorkerLaunched": 4, "WorkerReady": 4, "WorkerRemoved": 4}
+    reasons = [event.reason for event in run.events("workers") if type(event).__name__ == "WorkerRemoved"]
+    assert reasons.count("its connection was closed") >= 3
+
+
+def test_threads_that_come_and_go_are_as_many_workers_as_run_at_once(tmp_path):
+    program = """
+class OnePerCall(Executor):
+    def submit(self, function, /, *args):
+        future = Future()
+        threading.Thread(target=lambda: future.set_result(function(*args))).start()
+        return future
+with Session(engine=OnePerCall(), runs_dir="runs") as session:
+    for number in range(5):
+        session.client.submit(double, number).result()
+"""
+    assert workers_of(ran(tmp_path, program))["WorkerLaunched"] == 1
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_workers_on_another_host_record_where_they_see_the_run_and_leave_it_when_it_is_over(tmp_path, sees):
+    program = f"""
+with spawned(1, initializer=is_elsewhere, initargs=({sees},)) as pool:
+    run(pool, 3)
+    (path,) = Path("runs").glob("run-*")
+    time.sleep(2.5)
+    before = sum(file.stat().st_size for file in path.rglob("*resources*"))
+    time.sleep(1)
+    assert sum(file.stat().st_size for file in path.rglob("*resources*")) == before
+"""
+    run = ran(tmp_path, program)
+    assert run.info.tasks_completed == 3
+    if sees:  # else these processes, which are on this host in truth, find the run by their environment
+        assert len([one for one in run.events("spans") if one.name == "inner"]) == 3
+    assert not any(run.completeness().lost.values())

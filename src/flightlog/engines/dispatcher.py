@@ -517,7 +517,11 @@ class Dispatcher:
             for worker in self._workers:
                 self._take_back(worker)
                 if worker.schedules:
-                    unbegun = [each for each in worker.held.values() if each.begun is None]
+                    unbegun = [
+                        each
+                        for each in worker.held.values()
+                        if each.begun is None and self._backend.can_end(each)
+                    ]
                     self._end_held(worker, unbegun, CLOSED)
                 self.review(worker)
         self.loop.later(by - time.monotonic(), self._end_running)

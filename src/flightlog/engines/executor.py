@@ -7,32 +7,46 @@ ended.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future
-from contextlib import suppress
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
+from flightlog.core.settings import parse_traceparent
 from flightlog.engines import program
 from flightlog.engines.attempts import CLOSED, Attempt
 from flightlog.engines.contract import Outcome, PooledEngine, Work, WorkerView, check_counts
 from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.limits import EngineLimits
-from flightlog.engines.processes import ExitReason
+from flightlog.engines.processes import ExitReason, start_of
 from flightlog.engines.program import main_program, with_main
 from flightlog.engines.relay.channel import BEGAN, CHUNK, AttemptStart, ChannelClient, ChannelServer
 from flightlog.engines.relay.chunks import ChunkReceiver
-from flightlog.engines.relay.recording import SampledFrom, WorkerRecording, sampled_from_here
+from flightlog.engines.relay.recording import SampledFrom, WorkerRecording, is_seen, sampled_from_here
 from flightlog.events import WorkerLaunched, WorkerReady
+from flightlog.record.background import is_over
+from flightlog.record.clock import Clock
+from flightlog.record.context import RUN, TRACEPARENT
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 
+log = logging.getLogger("flightlog")
+
+HELLO = b"H"
+_WHO = ("worker", "host", "pid")
 dumps = partial(program.dumps, main_is_there=True)
 """Pickles calls for workers, and results for the program."""
 
@@ -65,8 +79,9 @@ class ExecutorOrder(Struct, frozen=True, array_like=True):
     """An attempt on its way to a worker."""
 
     serial: int
-    channel: str
-    """Path of the engine's channel, which also tells engines apart."""
+    engine: str
+    channel: str | None
+    """Path of the engine's channel, where there is one."""
     home: SampledFrom
     main: dict[str, str]
     work: Work
@@ -90,25 +105,34 @@ class ExecutorBackend(ClusterBackend):
         self._futures: dict[int, Future[bytes]] = {}
         self._workers: dict[str, dict[str, Any]] = {}
         """Name, host and process of those that have executed attempts, by their name."""
+        self._gone: set[int] = set()
+        """Processes of this host whose connection was closed, as it is when they end."""
         self._receiver = ChunkReceiver(run_path)
+        self._clock, self._opened = Clock(), time.time()
+        self._channel: ChannelServer | None = None
+        self._lost_channel: ChannelServer | None = None
 
     def can_end(self, attempt: Attempt) -> bool:
-        """Whether it has not begun."""
-        return attempt.begun is None
+        """Whether the executor can still let it go."""
+        future = self._futures.get(attempt.serial)
+        return attempt.begun is None and (future is None or not future.running())
 
     def views(self) -> Iterator[WorkerView]:
         """The workers that have executed attempts."""
-        running = [attempt for attempt in list(self.held.values()) if not attempt.over]
         for name, facts in list(self._workers.items()):
-            tasks = tuple(attempt.work.task_id for attempt in running if attempt.worker == name)
-            yield WorkerView(**facts, running=tasks)
+            yield WorkerView(**facts, running=tuple(one.work.task_id for one in self._running_on(name)))
 
     def open(self, dispatcher: Dispatcher) -> None:
-        """Begin."""
+        """Begin. Without a channel, starts are told with the ends."""
         super().open(dispatcher)
-        self._channel = ChannelServer(self._hear)
-        self._loop.watch(self._channel.fd, self, lambda _events: self._channel.listen())
-        self._setup = self._channel.path, sampled_from_here(self._run_path), main_program()
+        path = None
+        try:
+            self._channel = ChannelServer(self._hear, self._on_gone)
+            self._loop.watch(self._channel.fd, self, lambda _events: self._listen())
+            path = self._channel.path
+        except OSError as error:
+            log.warning("no socket for workers can be made (%s): starts of tasks are told late", error)
+        self._setup = uuid4().hex, path, sampled_from_here(self._run_path), main_program()
 
     def send(self, attempt: Attempt) -> None:
         """Hand an attempt to the executor. Raises whatever that raises."""
@@ -129,39 +153,65 @@ class ExecutorBackend(ClusterBackend):
 
     def stop(self) -> None:
         """Have all workers leave the run; they go on."""
-        self._channel.dismiss(EngineLimits.leave_timeout_s)
-        self._lose_workers(ExitReason(CLOSED), expected=True)
+        self._end_workers(list(self._workers), ExitReason(CLOSED), expected=True)
+        with suppress(OSError):  # the program closed it
+            if self._channel is not None:
+                self._channel.dismiss(EngineLimits.leave_timeout_s)
         super().stop()
 
     def close(self) -> None:
         """All is over."""
-        self._channel.close()
+        if self._channel is not None:
+            self._channel.close()
         self._receiver.close()
 
     def _home_of(self, attempt: Attempt) -> tuple[str | None, int | None]:
         facts = self._workers.get(attempt.worker or "", {})
         return facts.get("host"), facts.get("pid")
 
+    def _running_on(self, name: str) -> list[Attempt]:
+        return [one for one in list(self.held.values()) if one.worker == name and not one.over]
+
+    def _listen(self) -> None:
+        """Take what workers have said; where the program closed the channel, what comes with ends still
+        comes.
+        """
+        channel = self._channel
+        if channel is not None:
+            try:
+                channel.listen()
+            except OSError as error:
+                log.warning("the program closed the socket of workers (%s): starts are told late", error)
+                self._loop.unwatch(channel.fd, self)
+                self._lost_channel, self._channel = channel, None  # its numbers are not ours to close
+
     def _hear(self, _pid: int, kind: bytes, text: bytes) -> None:
         if kind == BEGAN:
-            self._begun(_decode_began(text))
-        else:
+            with suppress(msgspec.MsgspecError):  # of another version: it is told with the end
+                self._begun(_decode_began(text))
+        elif kind == CHUNK:
             self._receiver.take(text)
 
     def _begun(self, began: AttemptStart) -> None:
         attempt = self.held.get(began.serial)
         if attempt is None or attempt.begun is not None:
             return
-        name = began.facts["worker"]
-        if name not in self._workers:
-            self._workers[name] = began.facts
-            for event in (WorkerLaunched, WorkerReady):
-                self._dispatcher.attempts.worker(event(timestamp=began.started.timestamp, **began.facts))
-        self._dispatcher.started(attempt, name, began.started)
+        launched, ready, *facts = (began.facts[name] for name in ("launched", "ready", *_WHO))
+        who = dict(zip(_WHO, facts, strict=True))
+        self._gone.discard(who["pid"])
+        if who["worker"] not in self._workers:
+            self._workers[who["worker"]] = who
+            tell, moments = self._dispatcher.attempts.worker, (max(launched, self._opened), ready)
+            tell(WorkerLaunched(timestamp=self._timestamp(min(moments)), **who))
+            tell(WorkerReady(timestamp=self._timestamp(ready), launch_s=ready - min(moments), **who))
+        self._dispatcher.started(attempt, who["worker"], began.started)
+
+    def _timestamp(self, moment: float) -> str:
+        return self._clock.iso(int(moment * 1e9) - self._clock.anchor_ns)
 
     def _answered(self, attempt: Attempt, answer: Future[bytes]) -> None:
         """The executor says what became of an attempt."""
-        self._channel.listen()  # what its worker said itself comes first
+        self._listen()  # what its worker said itself comes first
         if attempt.over:
             return
         try:
@@ -169,50 +219,125 @@ class ExecutorBackend(ClusterBackend):
         except Exception as error:  # noqa: BLE001 - whatever befell the executor
             death = ExitReason(f"the executor lost it: {type(error).__name__}: {error}")
             self.lose(attempt, death, self._home_of(attempt))
-            self._lose_workers(death, expected=False)
+            if isinstance(error, BrokenExecutor):
+                self._end_workers(list(self._workers), death, expected=False)
         else:
             for began in starts:
                 self._begun(began)
             self.end(attempt, outcome)
+            self._on_gone(None)
 
-    def _lose_workers(self, death: ExitReason, *, expected: bool) -> None:
-        while self._workers:
-            _, facts = self._workers.popitem()
+    def _on_gone(self, pid: int | None) -> None:
+        """A process of this host closed its connection: workers there that execute nothing are over."""
+        self._gone |= {pid} if pid else set()
+        ended = [
+            name
+            for name, facts in self._workers.items()
+            if facts["pid"] in self._gone and facts["host"] == this_host() and not self._running_on(name)
+        ]
+        self._end_workers(ended, ExitReason("its connection was closed"), expected=True)
+
+    def _end_workers(self, names: list[str], death: ExitReason, *, expected: bool) -> None:
+        for name in names:
+            facts = self._workers.pop(name)
             self._dispatcher.attempts.worker_ended(facts, death, expected=expected, uptime_s=None)
 
 
 # --- on a worker
 
-_links: dict[tuple[int, str], tuple[ChannelClient, WorkerRecording]] = {}
-"""The way to an engine, and what is recorded for it, by this process and the engine's channel."""
+_links: dict[tuple[int, str], EngineLink] = {}
+"""By this process and the engine."""
+
+
+class EngineLink:
+    """What one process has to do with an engine: the way to it, what is recorded for it, and its lanes, which
+    are the workers of a process that executes several attempts at once.
+    """
+
+    def __init__(self, order: ExecutorOrder) -> None:
+        self.host, self.pid, home = this_host(), os.getpid(), order.home
+        self._key = self.pid, order.engine
+        self.name = lane_name(self.host, self.pid, main=True)
+        self.is_program = (self.host, self.pid) == (home.host, home.pid)
+        self.ready = time.time()
+        self.launched = (None if self.is_program else start_of(self.pid)) or self.ready
+        """Unix times at which the process was started, and could execute attempts."""
+        self._busy: set[int] = set()
+        self._lock = threading.Lock()
+        self._waits_for: Path | None = None
+        self._channel = None if order.channel is None else ChannelClient(order.channel, self.leave)
+        self.recording = WorkerRecording(self.name, home, partial(self.tell, CHUNK))
+        self.reaches = False
+        with suppress(Exception):  # on another host: all is told with the ends
+            self.tell(HELLO, b"")
+            self.reaches = True
+
+    def tell(self, kind: bytes, text: bytes) -> None:
+        """Say something to the engine. `OSError` where it cannot be reached."""
+        if self._channel is None:
+            raise OSError("there is no way to the engine from here")
+        self._channel.tell(kind, text)
+
+    def placed(self, work: Work) -> Work:
+        """An attempt with the place where it is recorded: nowhere, where neither the run directory nor the
+        engine can be reached.
+        """
+        ids = parse_traceparent(work.place.get(TRACEPARENT))
+        if self.reaches or self.is_program or ids is None:
+            return self.recording.placed(work)
+        if not is_seen(work.place[RUN], ids[0]):
+            return msgspec.structs.replace(work, place={})
+        with self._lock:
+            if self._waits_for is None:
+                self._waits_for = Path(work.place[RUN])
+                threading.Thread(target=self._wait, name="flightlog-executor", daemon=True).start()
+        return self.recording.placed(work)
+
+    def _wait(self) -> None:
+        """Leave the run when it is over, which nobody here is told."""
+        assert self._waits_for is not None
+        while self._waits_for.exists() and not is_over(self._waits_for):
+            time.sleep(EngineLimits.run_check_interval_s)
+        self.leave()
+
+    def leave(self) -> None:
+        """The engine is over: leave the run, unless this is the program itself."""
+        _links.pop(self._key, None)
+        if not self.is_program:
+            self.recording.leave()
+
+    @contextmanager
+    def lane(self) -> Iterator[str]:
+        """The name of the worker that this thread is meanwhile."""
+        if threading.current_thread() is threading.main_thread():
+            yield self.name
+            return
+        with self._lock:
+            number = next(number for number in count(1) if number not in self._busy)
+            self._busy.add(number)
+        try:
+            yield f"{self.name}/worker-{number}"
+        finally:
+            self._busy.discard(number)
 
 
 def run_attempt(order: bytes) -> bytes:
     """Execute an attempt here; gives its start and its outcome, and raises nothing of the task's."""
-    serial, path, home, main, work = msgspec.structs.astuple(_decode_order(order))
-    host, pid = this_host(), os.getpid()
-    name = lane_name(host, pid)
-    if (pid, path) not in _links:
-        channel = ChannelClient(path, partial(_leave, pid, path))
-        recording = WorkerRecording(lane_name(host, pid, main=True), home, partial(channel.tell, CHUNK))
-        _links.setdefault((pid, path), (channel, recording))
-    channel, recording = _links[pid, path]
+    wanted = _decode_order(order)
+    key = os.getpid(), wanted.engine
+    link = _links.get(key) or _links.setdefault(key, EngineLink(wanted))
     said: list[AttemptStart] = []
+    with link.lane() as name:
 
-    def begun(started: Started) -> None:
-        said.append(AttemptStart(serial, started, {"worker": name, "host": host, "pid": pid}))
-        with suppress(OSError):  # on another host: it is told with the end
-            channel.tell(BEGAN, encode(said[0]))
+        def begun(started: Started) -> None:
+            facts: dict[str, Any] = {"worker": name, "host": link.host, "pid": link.pid}
+            facts |= {"launched": link.launched, "ready": link.ready}
+            said.append(AttemptStart(wanted.serial, started, facts))
+            with suppress(Exception):  # it is told with the end
+                link.tell(BEGAN, encode(said[0]))
 
-    is_program = (host, pid) == (home.host, home.pid)
-    placed = recording.placed(work if is_program else with_main(work, main))
-    alone = name == lane_name(host, pid, main=True)
-    outcome = execute(placed, worker=name, alone=alone, started=begun, dumps=dumps)
-    recording.settle()
+        work = link.placed(wanted.work if link.is_program else with_main(wanted.work, wanted.main))
+        outcome = execute(work, worker=name, alone=name == link.name, started=begun, dumps=dumps)
+    if link.reaches:
+        link.recording.settle()
     return encode((said, outcome))
-
-
-def _leave(pid: int, path: str) -> None:
-    """The engine is over."""
-    _, recording = _links.pop((pid, path))
-    recording.leave()

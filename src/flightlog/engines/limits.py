@@ -16,6 +16,8 @@ class EngineLimits:
     max_unread_attempts: Final = 2
     """Attempts that may wait unread in a worker's socket: on a busy machine the engine's thread is not
     always there in time."""
+    run_check_interval_s: Final = 1.0
+    """How often a worker that the engine cannot tell anything checks whether the run is over."""
     leave_timeout_s: Final = 5.0
     """How long workers that the engine did not launch may take to leave the run."""
     kill_timeout_s: Final = 5.0
@@ -177,6 +179,8 @@ class DaskLimits:
     """A task that executes for longer than this is known to do so while it does."""
     reports_per_sample: Final = 4
     """Reports between two samples of a worker."""
+    run_check_interval_s: Final = 1.0
+    """How often a worker that the engine cannot tell anything checks whether the run is over."""
     leave_timeout_s: Final = 5.0
     """How long what was recorded elsewhere than in the run directory may take to be sent home."""
     max_waiting_reports: Final = 10_000

@@ -127,7 +127,9 @@ class Session(Displayed, RunAccess):
         self._contents = self.manifest.resolved(environ, self.target)
         self.provider = self._contents.targets[self.target].provider
         if isinstance(engine, Executor):
-            self.provider, engine = "executor", ExecutorEngine(engine)
+            engine = ExecutorEngine(engine)
+        if isinstance(engine, ExecutorEngine):
+            self.provider = "executor"
         self._engine, self._environ, self._progress = engine, environ, progress
         self._costs = WorkerCosts(charges_of(self._contents, self.target, self.manifest.path.parent, environ))
         self._recording = record(

@@ -43,11 +43,12 @@ class ChannelServer:
     """The engine's side: a named socket that only this user can open. One thread at a time, in which `hear`
     is called.
 
-    `fd` is readable when there is something for `listen` to take. `OSError` where no socket can be made.
+    `fd` is readable when there is something for `listen` to take. `gone` is called with the process id of a
+    peer that has closed its connection. `OSError` where no socket can be made.
     """
 
-    def __init__(self, hear: Hear) -> None:
-        self._hear = hear
+    def __init__(self, hear: Hear, gone: Callable[[int], None] = lambda _pid: None) -> None:
+        self._hear, self._on_gone = hear, gone
         self._folder = tempfile.mkdtemp(prefix="flightlog-")
         self.path = str(Path(self._folder) / "channel")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -120,6 +121,7 @@ class ChannelServer:
         if peer.gone:
             self._selector.unregister(peer.socket)
             peer.socket.close()
+            self._on_gone(peer.pid)
 
 
 class ChannelPeer:

@@ -279,11 +279,16 @@ def depart(place: Mapping[str, str] | None = None, timeout_s: float = 10.0, *, r
     return settle(timeout_s, leaving, retry=retry)
 
 
+def is_seen(path: str, trace_id: str) -> bool:
+    """Whether this is the run directory of a trace, and can be recorded into from here."""
+    info = read_document(Path(path) / layout.RUN, layout.RunInfo).value
+    return info is not None and info.trace_id == trace_id and os.access(path, os.W_OK | os.X_OK)
+
+
 def _look(key: _Key, span_id: str, send: Send, root: Path | None) -> str:
     """Find out whether a run directory is seen from here, or make a spool for it."""
+    seen = is_seen(*key)
     path, trace_id = key
-    info = read_document(Path(path) / layout.RUN, layout.RunInfo).value
-    seen = info is not None and info.trace_id == trace_id and os.access(path, os.W_OK | os.X_OK)
     with _lock:
         known = _known.get(key)
         if known is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -42,6 +42,10 @@ class NvmlDriver(GpuDriver):
     """
 
     library_name = "NVML"
+
+    def __init__(self, nvml: Any, environ: Mapping[str, str]) -> None:
+        self._memory_version: int | None = getattr(nvml, "nvmlMemory_v2", None)
+        super().__init__(nvml, environ)
 
     def _shut_down(self) -> None:
         self._library.nvmlShutdown()
@@ -94,9 +98,12 @@ class NvmlDriver(GpuDriver):
         return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
     def _fill(self, ask: Ask, depth: Depth, known: dict[str, Any]) -> None:
-        nvml = self._library
-        # Version 2 tells what the driver keeps for itself apart from what is in use; older drivers have none.
-        memory = ask("nvmlDeviceGetMemoryInfo", nvml.nvmlMemory_v2) or ask("nvmlDeviceGetMemoryInfo")
+        nvml, memory = self._library, None
+        if self._memory_version is not None:
+            # Version 2 tells what the driver keeps for itself apart from what is in use.
+            memory = ask("nvmlDeviceGetMemoryInfo", self._memory_version)
+        if memory is None:
+            memory = ask("nvmlDeviceGetMemoryInfo")
         for name in ("used", "free", "total"):
             known[f"memory_{name}_bytes"] = getattr(memory, name, None)
         if depth & Depth.RATES and (rates := ask("nvmlDeviceGetUtilizationRates")) is not None:
@@ -135,19 +142,25 @@ class NvmlDriver(GpuDriver):
                 known[f"ecc_{name}"] = ask("nvmlDeviceGetTotalEccErrors", which, nvml.NVML_VOLATILE_ECC)
 
     def _utilization_history(self, ask: Any) -> list[tuple[float, float]] | None:
-        found = ask("nvmlDeviceGetSamples", self._library.NVML_GPU_UTILIZATION_SAMPLES, 0)
+        kind = getattr(self._library, "NVML_GPU_UTILIZATION_SAMPLES", None)
+        found = None if kind is None else ask("nvmlDeviceGetSamples", kind, 0)
         if found is None:
             return None
         return [(one.timeStamp / 1e6, float(one.sampleValue.uiVal)) for one in found[1]]
 
     def _pcie_counters(self, ask: Any) -> tuple[int | None, int | None]:
-        """Bytes sent and received so far; None where the device is too old to count them.
+        """Bytes sent and received so far; None where the device or the library is too old to count them.
 
         Counters of 32 bits are as good as none: they may have wrapped several times since they were last
         read.
         """
         nvml = self._library
-        fields = [nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES]
+        fields = [
+            getattr(nvml, name, None)
+            for name in ("NVML_FI_DEV_PCIE_COUNT_TX_BYTES", "NVML_FI_DEV_PCIE_COUNT_RX_BYTES")
+        ]
+        if None in fields:
+            return None, None
         wide = (nvml.NVML_VALUE_TYPE_UNSIGNED_LONG, nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
         values = ask("nvmlDeviceGetFieldValues", fields)
         if values is None:
