@@ -276,8 +276,7 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
         ),
     ] = None
     children_cpu_wait_s: Annotated[
-        Seconds | None,
-        doc("the same, added up, of all other processes that the tree had, in scope `worker`"),
+        Seconds | None, doc("the same, added up, of all other processes that the tree had, in scope `worker`")
     ] = None
     interpreter_wait_s: Annotated[
         Seconds | None,
@@ -327,8 +326,7 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
         doc("time that at least one thread of the node or cgroup waited for memory to be freed, so far"),
     ] = None
     io_pressure_s: Annotated[
-        Seconds | None,
-        doc("time that at least one thread of the node or cgroup waited for storage, so far"),
+        Seconds | None, doc("time that at least one thread of the node or cgroup waited for storage, so far")
     ] = None
     oom_events: Annotated[int | None, doc("times the cgroup hit its memory limit, so far")] = None
     oom_kills: Annotated[int | None, doc("processes of the cgroup killed for memory, so far")] = None

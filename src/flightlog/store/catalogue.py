@@ -71,11 +71,7 @@ class PastRun:
 
 
 def list_runs(
-    runs_dir: Path,
-    *,
-    sizes: bool = False,
-    observer: Observer | None = None,
-    progress: Progress | None = None,
+    runs_dir: Path, *, sizes: bool = False, observer: Observer | None = None, progress: Progress | None = None
 ) -> list[RunEntry]:
     """The runs of a folder, the newest first by their start time; none where the folder is missing.
 
@@ -296,11 +292,7 @@ def missing_document(path: Path, problem: str | None) -> str:
 
 
 def _entry(
-    path: Path,
-    read: Document[RunInfo],
-    sizes: bool,
-    observer: Observer,
-    count_lost: Callable[[Path], int],
+    path: Path, read: Document[RunInfo], sizes: bool, observer: Observer, count_lost: Callable[[Path], int]
 ) -> RunEntry:
     noted = read.value
     info = (

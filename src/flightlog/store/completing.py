@@ -71,11 +71,7 @@ def complete_ended(path: Path, *, wait_s: float = StoreLimits.completion_wait_s)
 
 
 def complete(
-    path: Path,
-    settings: Settings,
-    *,
-    snapshot: bool = False,
-    step: Step = lambda _done: None,
+    path: Path, settings: Settings, *, snapshot: bool = False, step: Step = lambda _done: None
 ) -> None:
     """Complete a run that this process writes into no more, whatever `run.json` says of it; nothing where
     another process is doing so for long. Raises OSError.
@@ -90,12 +86,7 @@ def complete(
 
 
 def _complete(
-    path: Path,
-    settings: Settings,
-    *,
-    closed_here: bool,
-    may_snapshot: bool,
-    step: Step = lambda _done: None,
+    path: Path, settings: Settings, *, closed_here: bool, may_snapshot: bool, step: Step = lambda _done: None
 ) -> None:
     observer = here()
     me = (os.getpid(), observer.host) if closed_here else None

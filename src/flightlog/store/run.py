@@ -78,12 +78,7 @@ class Run(Displayed):
     span_events = _TableOf("span_events")
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        observer: Observer | None = None,
-        home: Path | None = None,
-        note: Note = warn,
+        self, path: Path, *, observer: Observer | None = None, home: Path | None = None, note: Note = warn
     ) -> None:
         self.path = path
         self._note, self._noted = note, set[str]()

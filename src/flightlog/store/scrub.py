@@ -148,10 +148,7 @@ def _scrub(
         _put_in_place(path, fresh, step)
         _make_again(path, rebuild, step)
     return Scrubbed(
-        run_id=run_id,
-        files=tuple(found),
-        unread=tuple(unread),
-        folder_kind=kind_of_secret(path.name),
+        run_id=run_id, files=tuple(found), unread=tuple(unread), folder_kind=kind_of_secret(path.name)
     )
 
 

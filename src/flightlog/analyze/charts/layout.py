@@ -112,10 +112,7 @@ class TimelineItems(NamedTuple):
 
 
 def lay_out_items(
-    tables: RunTables,
-    frame: TimeWindow,
-    workers: Sequence[str],
-    processes: Mapping[str, str] | None = None,
+    tables: RunTables, frame: TimeWindow, workers: Sequence[str], processes: Mapping[str, str] | None = None
 ) -> TimelineItems | None:
     """Make the view `drawn_items` and the table `drawn`, where workers have the numbers of their places; None
     where nothing ran.

@@ -89,11 +89,7 @@ def inside(frame: TimeWindow, moment: str) -> str:
 
 
 def chart(
-    tables: RunTables,
-    frame: TimeWindow,
-    unit: Unit,
-    line: ChartLine,
-    notes: Sequence[str] = (),
+    tables: RunTables, frame: TimeWindow, unit: Unit, line: ChartLine, notes: Sequence[str] = ()
 ) -> Chart | None:
     """The lines of a table that has `label`, `moment` and `samples`; None where nothing is known of any."""
     known = f"{line.where} AND {line.value} IS NOT NULL"

@@ -18,13 +18,7 @@ from flightlog.analyze.charts.layout import (
     in_order,
     lay_out_items,
 )
-from flightlog.analyze.charts.lines import (
-    concurrency_chart,
-    curves,
-    device_memory,
-    lookups,
-    resource_use,
-)
+from flightlog.analyze.charts.lines import concurrency_chart, curves, device_memory, lookups, resource_use
 from flightlog.analyze.charts.results import (
     Chart,
     ChartSeries,
@@ -228,10 +222,7 @@ def timeline_of(run: Run) -> TimelineWithSummary:
 
 
 def report_with_charts(
-    run: Run,
-    *,
-    history: Mapping[str, Distribution] | None = None,
-    rates: CostRates | None = None,
+    run: Run, *, history: Mapping[str, Distribution] | None = None, rates: CostRates | None = None
 ) -> ReportWithCharts:
     """The report with its details, and what is drawn; the tasks and spans of the run are read once for both.
 

@@ -124,10 +124,7 @@ _PIXELS = 1000
 
 
 def timeline(
-    context: ReportContext,
-    frame: TimeWindow,
-    pieces: TimelineItems,
-    hosts: Mapping[str, str | None],
+    context: ReportContext, frame: TimeWindow, pieces: TimelineItems, hosts: Mapping[str, str | None]
 ) -> Timeline:
     """The timeline of what `lay_out_items` laid out; one by one where they are few enough, and fit onto the
     rows without overlapping.
@@ -505,12 +502,7 @@ class _Span(NamedTuple):
     state: str
 
 
-def nested(
-    tables: RunTables,
-    frame: TimeWindow,
-    tops: Sequence[Top],
-    lanes: int,
-) -> Nested | None:
+def nested(tables: RunTables, frame: TimeWindow, tops: Sequence[Top], lanes: int) -> Nested | None:
     """The spans inside of these bars, which take `lanes` rows; None where there is none, or no room for
     any.
 
@@ -520,7 +512,7 @@ def nested(
         _TOPS, [[top.span_id for top in tops], [top.lane for top in tops], [top.since for top in tops]]
     )
     inside = tables.scalar(
-        "SELECT count(*) FROM span_intervals SEMI JOIN tops ON tops.span_id = span_intervals.parent_id",
+        "SELECT count(*) FROM span_intervals SEMI JOIN tops ON tops.span_id = span_intervals.parent_id"
     )
     if not inside:
         return None

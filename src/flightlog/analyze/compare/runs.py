@@ -169,7 +169,7 @@ def prepare(tables: RunTables, sides: Sequence[Sequence[Run]]) -> None:
     known = tables.scalar(
         "SELECT (SELECT count(*) > 0 FROM transfers) OR "
         "coalesce((SELECT bool_or(hits > 0) FROM lookups), false) AND (SELECT count(*) > 0 FROM "
-        "compared_spans)",
+        "compared_spans)"
     )
     tables.execute(_COMPARED.format(span_id="span_id" if known else "NULL::VARCHAR"))
     if tables.scalar("SELECT count(*) > 0 FROM compared WHERE args_digest IS NULL"):

@@ -119,8 +119,7 @@ def time_of(rates: CostRates, used: Used) -> Worked:
             unknown[item] = _UNKNOWN[item] if lifetimes else "no time is known"
             continue
         quantities[item] = sum(
-            (Fraction(lived, HOUR_NS) * (had[name] or 0) for name, lived in lifetimes.items()),
-            Fraction(0),
+            (Fraction(lived, HOUR_NS) * (had[name] or 0) for name, lived in lifetimes.items()), Fraction(0)
         )
         exact[item] = quantities[item] * rate
     total = billionths(sum(exact.values(), Fraction(0)))

@@ -136,7 +136,7 @@ def _look_further(case: Case) -> list[str]:
         batch = batch if case.facts is None or case.facts.in_job else ""
         return [
             "Something killed the process and left no reason. Ask the kernel (`dmesg -T | grep -i oom`)"
-            f"{batch}: running out of memory is the usual one.",
+            f"{batch}: running out of memory is the usual one."
         ]
     return ["Read the lines before the first error: this text names no cause that is known here."]
 

@@ -39,11 +39,7 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
             "finished tasks of ordinary length, because there was too little to share out at the end "
             f"of {plural(len(ordinary), 'batch', 'batches')}; "
             f"{'try smaller tasks' if shared else 'fewer workers would cost no time'}.",
-            {
-                "batches": len(ordinary),
-                "unused_workers": len(unused),
-                "workers": facts.shares.workers,
-            },
+            {"batches": len(ordinary), "unused_workers": len(unused), "workers": facts.shares.workers},
             where=unused[:3] or [one.task for one in ordinary[:1]],
             limits=None if shared else 0.0,
             saves_s=min(shared / facts.shares.workers, facts.wall_s) if shared else None,  # if shared evenly

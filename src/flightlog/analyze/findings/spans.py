@@ -96,12 +96,7 @@ def dominant_span(facts: FindingFacts) -> Iterable[Finding]:
         f"{what}: {format_percent(place.share)} ({format_duration(place.seconds)}) of the "
         f"{format_duration(path.wall_s)} was {name}{inside}, {plural(place.times, 'time')}, which mostly "
         f"waited ({waited.cores:.1f} cores were in use); try {advice}.",
-        {
-            "names": place.names,
-            "seconds": place.seconds,
-            "times": place.times,
-            "waited_share": waited.share,
-        },
+        {"names": place.names, "seconds": place.seconds, "times": place.times, "waited_share": waited.share},
         where=[name],
         limits=held_up / path.wall_s,
         saves_s=_saved(facts, path, place, held_up) if loads else None,

@@ -226,10 +226,7 @@ def _nothing(_: ReportContext) -> None:
 
 
 def _report(
-    context: ReportContext,
-    details: bool,
-    history: Mapping[str, Distribution] | None,
-    rates: CostRates | None,
+    context: ReportContext, details: bool, history: Mapping[str, Distribution] | None, rates: CostRates | None
 ) -> Report:
     run, tables, summary = context
     going_on = in_flight(summary, history)
@@ -273,11 +270,7 @@ def _report(
 
 
 def _cost(
-    run: Run,
-    summary: Summary,
-    lives: Mapping[str, WorkerLife],
-    tables: RunTables,
-    instead: CostRates | None,
+    run: Run, summary: Summary, lives: Mapping[str, WorkerLife], tables: RunTables, instead: CostRates | None
 ) -> tuple[Summary, CostSplit | None]:
     """The summary with the cost at other rates, where such are given, and what the time of workers was paid
     for.
@@ -287,11 +280,7 @@ def _cost(
     if rates is None:
         return summary, None
     used = used_by(
-        tables,
-        rates,
-        resources=summary.resources,
-        artifacts=summary.artifacts,
-        saved_s=summary.cache.saved_s,
+        tables, rates, resources=summary.resources, artifacts=summary.artifacts, saved_s=summary.cache.saved_s
     )
     if instead is not None:
         summary = msgspec.structs.replace(summary, cost=tally.summary(used))

@@ -28,14 +28,7 @@ from flightlog.engines.program import add_paths, main_program, refuse_while_main
 from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.engines.relay.recording import SampledFrom, WorkerRecording, sampled_from_here
 from flightlog.engines.wire import Frame, Frames, frame
-from flightlog.engines.worker import (
-    READY,
-    STOP,
-    decode_order,
-    encode_order,
-    encode_outcome,
-    encode_started,
-)
+from flightlog.engines.worker import READY, STOP, decode_order, encode_order, encode_outcome, encode_started
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 

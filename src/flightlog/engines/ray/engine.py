@@ -25,23 +25,9 @@ from flightlog.engines.contract import Outcome, PooledEngine, Resources, WorkerV
 from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
 from flightlog.engines.limits import RayLimits
 from flightlog.engines.options import RayOptions
-from flightlog.engines.processes import (
-    ExitReason,
-    WatchedProcess,
-    descendants,
-    describe_exit,
-    end_all,
-)
+from flightlog.engines.processes import ExitReason, WatchedProcess, descendants, describe_exit, end_all
 from flightlog.engines.program import refuse_while_main_is_imported
-from flightlog.engines.ray.worker import (
-    Began,
-    RayHome,
-    RayOrder,
-    decode_done,
-    dumps,
-    encode,
-    run_attempt,
-)
+from flightlog.engines.ray.worker import Began, RayHome, RayOrder, decode_done, dumps, encode, run_attempt
 from flightlog.events import WorkerLaunched, WorkerReady
 from flightlog.record.clock import Clock
 from flightlog.samplers.cgroup import OomKills
@@ -76,11 +62,7 @@ class RayEngine(PooledEngine):
     """How calls are pickled for its workers, which do not import the program."""
 
     def __init__(
-        self,
-        *,
-        kill_grace_s: float = 2.0,
-        components: Mapping[str, Resources] | None = None,
-        **options: Any,
+        self, *, kill_grace_s: float = 2.0, components: Mapping[str, Resources] | None = None, **options: Any
     ) -> None:
         try:
             import ray

@@ -42,11 +42,7 @@ class SlurmEngine(DaskEngine):
     options = SlurmOptions
 
     def __init__(
-        self,
-        *,
-        kill_grace_s: float = 2.0,
-        components: Mapping[str, Resources] | None = None,
-        **options: Any,
+        self, *, kill_grace_s: float = 2.0, components: Mapping[str, Resources] | None = None, **options: Any
     ) -> None:
         super().__init__(kill_grace_s=kill_grace_s)
         given = SlurmOptions(**options)

@@ -9,12 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from flightlog.events.devices.event import (
-    OPTIONAL_FIELDS,
-    RECORD_FIELDS,
-    TelemetryEvent,
-    TelemetryEventV3,
-)
+from flightlog.events.devices.event import OPTIONAL_FIELDS, RECORD_FIELDS, TelemetryEvent, TelemetryEventV3
 from flightlog.events.devices.records import telemetry_event_from_record, telemetry_event_to_dict
 
 PROJECTION_SCHEMA_VERSION = 1

@@ -236,10 +236,7 @@ def _of_version(record: Mapping[str, Any], version: int, default_session_id: str
     """The event of a record with its version, its session and its place among the ranks."""
     metadata = json_object(record.get("metadata", {}))
     identity = resolve_distributed_identity(**{name: record.get(name) for name in OPTIONAL_FIELDS})
-    named = {
-        "schema_version": version,
-        "session_id": _session_id(record, metadata, default_session_id),
-    }
+    named = {"schema_version": version, "session_id": _session_id(record, metadata, default_session_id)}
     _check({**record, **named}, (version,))
     kind = TelemetryEventV4 if version == SCHEMA_VERSION_V4 else TelemetryEventV3
     return _build(kind, {**record, **identity, **named, "metadata": metadata})

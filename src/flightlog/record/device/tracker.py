@@ -34,13 +34,7 @@ from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, Span, current
 from flightlog.record.task import AttemptSpan
 from flightlog.record.values import bounded, text_of
-from flightlog.samplers.frameworks import (
-    AUTO,
-    HOST,
-    Allocator,
-    AllocatorReading,
-    find_allocator,
-)
+from flightlog.samplers.frameworks import AUTO, HOST, Allocator, AllocatorReading, find_allocator
 from flightlog.samplers.gpu.driver import Depth, Device, GpuDriver, open_driver
 
 

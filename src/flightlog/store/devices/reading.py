@@ -288,11 +288,7 @@ class LoadedTelemetrySession:
 
 
 def load_telemetry_sessions(
-    path: str | Path,
-    permissive_legacy: bool = True,
-    events_key: str | None = None,
-    *,
-    strict: bool = False,
+    path: str | Path, permissive_legacy: bool = True, events_key: str | None = None, *, strict: bool = False
 ) -> list[LoadedTelemetrySession]:
     """The sessions in a JSON file, a file of JSON lines or a sink folder, the preferred one first.
 

@@ -154,12 +154,7 @@ class TelemetryRollupFile:
 
 
 def rollups_of_folder(
-    folder: Path,
-    manifest: SinkManifest,
-    *,
-    window_ns: int,
-    generated_at_ns: int,
-    coverage: RollupCoverage,
+    folder: Path, manifest: SinkManifest, *, window_ns: int, generated_at_ns: int, coverage: RollupCoverage
 ) -> TelemetryRollupFile:
     """The rollups of what the folder holds now, in one pass; windows count from a session's start."""
     reading = TelemetryReading(folder)
@@ -204,10 +199,7 @@ def rollup_file(
 
 
 def rollup_coverage_from_manifest(
-    manifest: SinkManifest | None,
-    *,
-    pruned_segment_count: int | None = None,
-    pruned_bytes: int | None = None,
+    manifest: SinkManifest | None, *, pruned_segment_count: int | None = None, pruned_bytes: int | None = None
 ) -> RollupCoverage:
     """The coverage of a manifest's segments."""
     segments = manifest.segments if manifest is not None else []

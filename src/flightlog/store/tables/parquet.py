@@ -37,13 +37,7 @@ from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import find_parts, stamp_at
 from flightlog.store.remote.objects import Objects, file_chunks, is_address, open_objects
-from flightlog.store.tables.connection import (
-    Executes,
-    PlainPaths,
-    path_text,
-    plain_scratch,
-    text,
-)
+from flightlog.store.tables.connection import Executes, PlainPaths, path_text, plain_scratch, text
 from flightlog.store.tables.run_tables import RunTables, open_streams, open_tables, table_names
 from flightlog.store.tables.snapshots import (
     FileOrigin,

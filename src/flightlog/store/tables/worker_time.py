@@ -271,8 +271,7 @@ def make_retry_waits(tables: RunTables) -> None:
 
 RELATIONS = {
     **dict.fromkeys(
-        ("outer_workers", "uptimes", "waiting", "astir", "gaps", "held", "measured"),
-        make_worker_time,
+        ("outer_workers", "uptimes", "waiting", "astir", "gaps", "held", "measured"), make_worker_time
     ),
     "retry_waits": make_retry_waits,
 }

@@ -25,13 +25,7 @@ from msgspec import Struct
 
 from flightlog.core.locks import locked
 from flightlog.store import layout
-from flightlog.store.documents import (
-    RecorderInfo,
-    is_leftover,
-    read_document,
-    sync_folder,
-    write_document,
-)
+from flightlog.store.documents import RecorderInfo, is_leftover, read_document, sync_folder, write_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import here

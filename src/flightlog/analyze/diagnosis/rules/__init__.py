@@ -333,13 +333,7 @@ def _problem_with(rule: Rule) -> str | None:
 
 
 def _search(
-    case: Case,
-    patterns: tuple[str, ...],
-    weight: float,
-    source: Source,
-    unless: str | None,
-    *,
-    cased: bool,
+    case: Case, patterns: tuple[str, ...], weight: float, source: Source, unless: str | None, *, cased: bool
 ) -> Found:
     """The line that counts most of those that hold one of the patterns."""
     masked, flags = source is Source.words, re.NOFLAG if cased else re.I
@@ -358,12 +352,7 @@ def _search(
 
 
 def line_with(
-    patterns: Iterable[str],
-    text: str,
-    lowered: str,
-    *,
-    unless: str | None = None,
-    flags: re.RegexFlag = re.I,
+    patterns: Iterable[str], text: str, lowered: str, *, unless: str | None = None, flags: re.RegexFlag = re.I
 ) -> int | None:
     """Where the first line starts that holds the first of the patterns that a line holds; None where no line
     holds one. Lines that hold `unless` do not count.
