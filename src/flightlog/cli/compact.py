@@ -25,6 +25,7 @@ A history has one folder per table, with one file per run:
 The tables are those of `flightlog sql` (`runs`, `attempts`, `tasks`, `spans`, `task_events`, `workers`, …).
 `project` and `date`, the UTC date of the start, are columns for every reader that knows Hive partitions.
 A history may be at an address, `--history s3://bucket/history`, that `flightlog sync` could copy runs to.
+There, a file is written again if it is missing or of another size.
 Files appear whole. A run that did not change is skipped; one that changed, or whose files in the history are
 damaged, is written again. Runs that were removed from the folder of runs stay in the history:
 

@@ -308,7 +308,9 @@ def _devices(run: Run, tables: RunTables) -> DeviceReport | None:
 
 
 def _planned_workers(run: Run) -> int:
-    """0 where no session planned the run."""
+    """0 where no session planned the run, or it ran on an executor, whose workers are not in the plan."""
+    if run.info.provider == "executor":
+        return 0
     plan = read_document(run.path / layout.PLAN, WorkerPlan).value
     return plan.workers or 0 if plan is not None else 0
 

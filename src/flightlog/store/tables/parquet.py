@@ -113,11 +113,12 @@ def snapshot_run(run: Run) -> dict[str, int]:
                 statement, misfits = lines.statement_of_lines(stream)
                 made = {stream: write_rows(lines.connection, statement, snapshot_file(folder, stream))}
                 before = hashing.result()
-                fresh = {} if misfits else _notes(made, before)
+                changed = misfits or stamps != [stamp_at(os.fspath(file)) for file in files]
+                fresh = {} if changed else _notes(made, before)
                 if _views_of(stream):
                     _note(folder, notes | fresh)  # the views are made from it
                     made |= {name: _write_view(run, name, folder) for name in _views_of(stream)}
-                    fresh = {} if misfits else _notes(made, before)
+                    fresh = {} if changed else _notes(made, before)
                 if stamps == [stamp_at(os.fspath(file)) for file in files]:
                     notes |= fresh
                 unnoted += sum(one.size_bytes for one in before.values())
