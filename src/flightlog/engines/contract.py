@@ -108,7 +108,7 @@ class Engine(Protocol):
     """Runs attempts. Every method is safe to call from any thread; none waits but `start` and `close`.
 
     An engine may have a function `dumps`: then calls are pickled by it, for workers that do not import the
-    program.
+    program. It may have a name, `provider`, that is recorded where it takes the place of the target's own.
     """
 
     def start(self, run_path: str | None, reports: Reports) -> None:

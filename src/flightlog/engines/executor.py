@@ -62,6 +62,8 @@ class ExecutorEngine(PooledEngine):
     as one of processes does with the first that dies, loses everything that it has.
     """
 
+    provider = "executor"
+    """What a run is said to have run on, whatever the target of its manifest."""
     dumps = staticmethod(dumps)
     """How calls are pickled for its workers."""
 

@@ -23,7 +23,6 @@ from flightlog.core.errors import UsageError
 from flightlog.core.settings import read_settings
 from flightlog.core.text import plural
 from flightlog.engines.contract import Engine
-from flightlog.engines.executor import ExecutorEngine
 from flightlog.engines.program import refuse_while_main_is_imported
 from flightlog.events import ResourceRequest
 from flightlog.record.background import save_run
@@ -125,11 +124,12 @@ class Session(Displayed, RunAccess):
         self.target = pick_target(written, target, environ)
         self.manifest = pick_overlay(written, self.target, overlay, environ)
         self._contents = self.manifest.resolved(environ, self.target)
-        self.provider = self._contents.targets[self.target].provider
         if isinstance(engine, Executor):
+            from flightlog.engines.executor import ExecutorEngine
+
             engine = ExecutorEngine(engine)
-        if isinstance(engine, ExecutorEngine):
-            self.provider = "executor"
+        own: str | None = getattr(engine, "provider", None)
+        self.provider = own or self._contents.targets[self.target].provider
         self._engine, self._environ, self._progress = engine, environ, progress
         self._costs = WorkerCosts(charges_of(self._contents, self.target, self.manifest.path.parent, environ))
         self._recording = record(
