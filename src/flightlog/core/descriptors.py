@@ -30,7 +30,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _USUAL_LIMIT = 1024
-"""What most systems let a process open. Kept descriptors take numbers from three quarters of it on."""
+"""What most systems let a process open. Kept descriptors take numbers from three quarters of it on, and
+duplicates that exist for one call from seven eighths on."""
 _MAP_FIXED = 0x10
 _LOST = "the program closed a descriptor of Flightlog's"
 _ATTEMPTS = 20
@@ -56,19 +57,23 @@ class Descriptor:
     What remains: another thread may close a number and open a file of its own between the check and the
     system call that follows it. Because of the high number that takes a program that has hundreds of files
     open, or one that asks for that very number (`os.dup2`). So writing goes by a duplicate, which exists for
-    that one write only: a program would have to see its number, and ask for it, within that time.
+    that one write only: a program would have to see its number, and ask for it, within that time. Its number
+    is none that a kept descriptor had: a program that closes those, and takes their numbers, does not meet
+    it.
     """
 
     __slots__ = ("identity", "number")
 
-    def __init__(self, fd: int, is_it: Callable[[Descriptor], bool] = lambda _made: True) -> None:
+    def __init__(
+        self, fd: int, is_it: Callable[[Descriptor], bool] = lambda _made: True, *, brief: bool = False
+    ) -> None:
         """Keep a descriptor that was just made; its number changes. OSError where it is closed by now.
 
         `is_it` tells whether it is what was made, in case another thread has closed the low number and got it
-        since.
+        since. A `brief` one is closed in a moment.
         """
         self.number = -1
-        number, mark = _move_up(fd)
+        number, mark = _move_up(fd, _lowest_brief() if brief else _lowest_kept())
         self.identity = (*_file_of(number), mark)
         if number != fd:
             self.number = number
@@ -79,7 +84,14 @@ class Descriptor:
             _close(fd, self.identity)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o644) -> Descriptor:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        flags: int = os.O_RDONLY,
+        mode: int = 0o644,
+        *,
+        brief: bool = False,
+    ) -> Descriptor:
         """Open a file; no program that this one starts inherits it. Raises OSError.
 
         Where it is only read, it is opened for appending, too, which means nothing then. That tells it from
@@ -93,7 +105,7 @@ class Descriptor:
             there = os.stat(path)  # noqa: PTH116 - ten times as fast, and samplers open many files
             return (there.st_dev, there.st_ino) == made.file
 
-        return cls(os.open(path, flags | odd | os.O_CLOEXEC, mode), is_it)
+        return cls(os.open(path, flags | odd | os.O_CLOEXEC, mode), is_it, brief=brief)
 
     def still_ours(self) -> bool:
         """Whether `number` still means what was opened; if not, it is forgotten, and is -1."""
@@ -152,7 +164,7 @@ class Descriptor:
 
         Where no number is free, it is written by the number that is kept.
         """
-        number = _direct_calls()[0](self.number, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
+        number = _direct_calls()[0](self.number, fcntl.F_DUPFD_CLOEXEC, _lowest_brief())
         if number < 0:
             return os.write(self.fd, data)
         try:
@@ -185,7 +197,7 @@ class Descriptor:
         is_ours = _has_mark if just_opened and self.identity[2] else means
         if fd < 0 or not is_ours(fd, self.identity):
             return
-        duplicate = _direct_calls()[0](fd, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
+        duplicate = _direct_calls()[0](fd, fcntl.F_DUPFD_CLOEXEC, _lowest_brief())
         _close(fd, self.identity)
         # The program may have asked for that very number meanwhile.
         if duplicate >= 0 and _has_mark(duplicate, self.identity):
@@ -248,7 +260,7 @@ def get_ready() -> None:
 def _use_briefly(path: str | os.PathLike[str], flags: int, use: Callable[[Descriptor], T]) -> T:
     for left in reversed(range(_ATTEMPTS)):
         try:
-            file = Descriptor.open(path, flags)
+            file = Descriptor.open(path, flags, brief=True)
             try:
                 return use(file)
             finally:
@@ -381,12 +393,16 @@ def _lowest_kept() -> int:
     return limit * 3 // 4
 
 
-def _move_up(fd: int) -> tuple[int, int]:
+def _lowest_brief() -> int:
+    return _lowest_kept() * 7 // 6
+
+
+def _move_up(fd: int, lowest: int) -> tuple[int, int]:
     """A high number for an open file, the old one where there is none; and the mark it has from now on.
 
     The mark is the signal that would announce input (`F_SETSIG`). None is ever sent, as that takes `O_ASYNC`.
     """
-    number = _direct_calls()[0](fd, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
+    number = _direct_calls()[0](fd, fcntl.F_DUPFD_CLOEXEC, lowest)
     if number < 0:
         number = fd
     return number, _mark(number)
