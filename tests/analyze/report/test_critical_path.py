@@ -84,6 +84,23 @@ def test_what_was_submitted_after_a_result_waited_for_it(tmp_path: Path) -> None
     }
 
 
+def test_a_task_waited_for_the_last_that_had_ended_of_those_at_once_on_its_worker(tmp_path: Path) -> None:
+    chain = path_of(
+        tmp_path,
+        [
+            *task("long", "w1", 0, 5),
+            *task("short", "w1", 0, 3),
+            *task("middle", "w1", 2, 8, when=2),
+            *task("next", "w1", 3, 9),
+        ],
+        lasts=9.0,
+    )
+    assert {part: seconds for part, (seconds, _) in parts(chain).items()} == {
+        ("task", "next"): 6.0,
+        ("task", "short"): 3.0,
+    }
+
+
 def test_a_run_without_tasks_has_the_chain_of_its_spans(tmp_path: Path) -> None:
     def span(name: str, since: float, until: float, parent: str | None = None) -> SpanEvent:
         return SpanEvent(

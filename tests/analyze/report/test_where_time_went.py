@@ -13,13 +13,13 @@ from builders import drawn_runs
 from builders.examples import FEW
 from builders.pictures import SECONDS, STATES, Row, counted, drawn_run, pictures
 from builders.runs import at, make_run
-from builders.task_events import completed, span, started, submitted
+from builders.task_events import completed, failed, span, started, submitted
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.analyze.report.time_shares import TimeSplit
-from flightlog.events import Event, SpanOpened, TaskRetried
+from flightlog.events import Event, SpanOpened, TaskRetried, WorkerReady
 from flightlog.store.run import Run
 
 PARTS = ("run", "unfinished", "failed", "transfer", "scheduler", "startup", "idle")
@@ -106,6 +106,61 @@ def test_a_worker_that_only_its_tasks_name_is_up_between_them(tmp_path: Path) ->
     assert report.time is not None
     assert parts_of(report.time.by_worker["w1"]) == {"run": 3, "behind": 1, "alone": 2}
     assert parts_of(report.time.by_worker["w2"]) == {"run": 1}
+
+
+def test_of_tasks_at_once_on_one_worker_transfers_count_first_then_useful_work(tmp_path: Path) -> None:
+    """Each sign is a second: what it counts as, and the tasks that ran then.
+
+    rxrrrxxfrfttuurruuuu
+    aaaaaa                completed, with transfers in its second and last second
+        bbbbbb            failed, with a transfer in its second and third second
+            c             completed
+              ddd         failed, and was retried
+                eeeeeeee  in flight
+                  ff      completed
+    """
+    again = TaskRetried(timestamp=at(13), task="sim", task_id="d", attempt=1, delay_s=0.0, reason="bad seed")
+    path = make_run(
+        tmp_path,
+        [
+            WorkerReady(timestamp=at(0), worker="w1", host="n1", pid=1),
+            completed("a", 6, 6.0, span_id="a" * 16),
+            failed("b", 10, 6.0, span_id="b" * 16),
+            completed("c", 9, 1.0),
+            failed("d", 13, 3.0),
+            again,
+            started("e", 12),
+            completed("f", 16, 2.0),
+            span("transfer", 1, 1.0, "1" * 16, "a" * 16),
+            span("serialize", 5, 1.0, "3" * 16, "a" * 16),
+            span("deserialize", 5, 2.0, "2" * 16, "b" * 16),
+        ],
+        end_time=at(20),
+        duration_s=20.0,
+    )
+    report = report_on(Run(path))
+    check_sums(report)
+    assert report.time is not None
+    split = report.time.by_worker["w1"]
+    assert parts_of(split) == {"run": 7, "failed": 2, "retried": 2, "unfinished": 6}
+    assert (split.transfer_s, split.total_s) == (3.0, 20.0)
+
+
+def test_tasks_of_one_kind_at_once_hold_a_worker_once(tmp_path: Path) -> None:
+    attempts = [("a", 0, 6), ("b", 2, 4), ("c", 5, 9), ("d", 12, 15), ("e", 12, 13)]
+    path = make_run(
+        tmp_path,
+        [
+            WorkerReady(timestamp=at(0), worker="w1", host="n1", pid=1),
+            *(completed(name, until, float(until - since)) for name, since, until in attempts),
+        ],
+        end_time=at(20),
+        duration_s=20.0,
+    )
+    report = report_on(Run(path))
+    check_sums(report)
+    assert report.time is not None
+    assert parts_of(report.time.by_worker["w1"]) == {"run": 12, "alone": 8}
 
 
 def test_the_program_was_retrying_while_a_task_waited_to_be_retried(tmp_path: Path) -> None:
