@@ -132,6 +132,29 @@ def test_events_answer_to_the_functions_of_dataclasses():
         dataclasses.replace(event, rank=1)
 
 
+@pytest.mark.parametrize("kind", [telemetry.TelemetryEventV3, telemetry.TelemetryEventV2])
+def test_vars_of_an_event_are_its_fields_in_order(kind):
+    names = [field.name for field in dataclasses.fields(kind)]
+    values = record(schema_version=3 if kind is telemetry.TelemetryEventV3 else 2)
+    event = kind(**{name: values[name] for name in names if name in values})
+    assert list(vars(event)) == names
+    assert vars(event) == dataclasses.asdict(event)
+
+
+def test_a_class_derived_from_an_event_may_add_fields():
+    @dataclasses.dataclass
+    class Step(telemetry.TelemetryEventV3):
+        step: int = 0
+
+    event = Step(**record(), step=4)
+    assert (event.step, Step(**record()).step) == (4, 0)
+    assert dataclasses.asdict(event)["step"] == vars(event)["step"] == 4
+    assert dataclasses.replace(event, step=5).step == 5
+    assert "step" not in telemetry.telemetry_event_to_dict(event)
+    with pytest.raises(ValueError, match="pid must be"):
+        Step(**record(pid=-9))
+
+
 def test_a_file_is_loaded_by_session_and_bad_records_cost_no_others(tmp_path):
     path = tmp_path / "events.jsonl"
     lines = [

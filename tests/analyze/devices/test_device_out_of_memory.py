@@ -262,6 +262,13 @@ def test_bundles_alone_are_enough_and_figures_of_their_own_fill_the_message(tmp_
     ]
 
 
+def test_an_error_that_its_collector_calls_out_of_memory_is_one(tmp_path):
+    reason = {"oom_reason": "torch_alloc_failed"}
+    error = event(2.0, event_type="error", context="classified by its tracker", metadata=reason)
+    report = devices_of_run(open_run(make_run(tmp_path, [event(1.0), error])))
+    assert [one.message for one in report.out_of_memory] == ["torch_alloc_failed"]
+
+
 def test_errors_that_are_no_oom_and_alerts_are_counted_only(tmp_path):
     kinds = ["warning", "critical", "critical", "error"]
     events = [

@@ -203,6 +203,40 @@ def test_long_arrays_are_read_in_windows_that_end_between_events(tmp_path, conte
         assert reading.problems == ["events.json, record 451: pid must be >= -1"]
 
 
+@pytest.mark.parametrize(("cut", "left"), [(1, 3), (30, 3), (60, 2), (450, 2), (1200, 0)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_object_that_breaks_off_gives_the_records_before(tmp_path, cut, left, packed):
+    path = tmp_path / "events.json"
+    members = {"before": {"events": [1, "}"]}, "events": [record(timestamp_ns=n) for n in range(3)]}
+    text = json.dumps({**members, "after": ["more", "of this"]}).encode()[:-cut]
+    path.write_bytes(gzip.compress(text)[:-8] if packed else text)
+    reading = TelemetryReading(path)
+    if left:
+        assert [event.timestamp_ns for event in reading] == list(range(left))
+        assert reading.problems == ["events.json ends in the middle of a record"]
+    else:
+        with pytest.raises(ValueError, match="breaks off before its first record ends"):
+            list(reading)
+    with pytest.raises(ValueError):
+        load_telemetry_events(path, strict=True)
+
+
+@pytest.mark.parametrize("text", ["[", '[{"pid": 3, "sess', '{"events": [', '{"eve', '{"type": "sam'])
+def test_a_document_without_a_whole_record_is_an_error_and_not_empty(tmp_path, text):
+    path = tmp_path / "events.json"
+    path.write_text(text)
+    with pytest.raises(ValueError):
+        load_telemetry_events(path)
+
+
+def test_an_object_that_only_python_reads_is_not_taken_for_one_that_breaks_off(tmp_path):
+    path = tmp_path / "events.json"
+    path.write_text(json.dumps({"events": [record(metadata={"loss": float("nan")})], "after": 1}))
+    reading = TelemetryReading(path)
+    assert len(list(reading)) == 1
+    assert reading.problems == []
+
+
 def test_an_array_that_breaks_off_gives_the_records_before(tmp_path):
     path = tmp_path / "events.json"
     path.write_text(json.dumps([record(timestamp_ns=number) for number in range(5)])[:-30])

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from flightlog.analyze.devices.results import Counter, Peak
 from flightlog.analyze.limits import DeviceLimits
 from flightlog.events.devices import DeviceMemory
-from flightlog.events.devices.event import TelemetryEventV3
+from flightlog.events.devices.event import TelemetryEventV3, marks_out_of_memory
 
 DRIVER = "driver"
 _MARKS = ("peak_allocated_bytes", "peak_reserved_bytes")
@@ -255,10 +255,11 @@ class Track:
     def _note(self, event: AnyDeviceEvent, counters: MemoryCounters) -> None:
         self.kinds[event.event_type] += 1
         if event.event_type == "error" and len(self.seen_errors) < DeviceLimits.max_errors:
-            said = text_in(event.metadata, "message", "error", "error_message", "exception")
+            said = text_in(event.metadata, "message", "error", "error_message", "exception", "oom_reason")
             kind = text_in(event.metadata, "error_type", "type")
             oom = event.metadata.get("oom")
-            oom = oom if isinstance(oom, bool) else is_oom(said, kind, event.context)
+            if not isinstance(oom, bool):
+                oom = marks_out_of_memory(event) or is_oom(said, kind, event.context)
             phase, path = phase_of(event.context), path_in(event.metadata)
             self.seen_errors.append(ErrorSeen(event.timestamp_ns, phase, path, said, kind, oom, counters))
 

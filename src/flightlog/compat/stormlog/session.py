@@ -25,9 +25,12 @@ _UNCHANGED: Any = object()
 
 
 def answer_to_dataclasses(kind: Any, names: Iterable[str]) -> None:
-    """Make `dataclasses.asdict`, `fields` and `replace` work on a msgspec struct."""
-    shadow: Any = make_dataclass(kind.__name__, names)
+    """Make `dataclasses.asdict`, `fields` and `replace` work on a msgspec struct, and `dataclass` on classes
+    derived from it.
+    """
+    shadow: Any = make_dataclass(kind.__name__, names, frozen=kind.__struct_config__.frozen)
     kind.__dataclass_fields__ = shadow.__dataclass_fields__
+    kind.__dataclass_params__ = shadow.__dataclass_params__
 
 
 answer_to_dataclasses(SessionSummary, SessionSummary.__struct_fields__)

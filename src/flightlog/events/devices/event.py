@@ -46,6 +46,7 @@ class _CheckedWhenBuilt(StructMeta):
         ) -> Any:
             fields = namespace.get("__annotations__", {})
             namespace["__annotations__"] = dict(sorted(fields.items()))
+            namespace.setdefault("__match_args__", ())  # which `dataclass` would set, and cannot
             made = super().__new__(mcls, name, bases, namespace, **options)
             made.declared = tuple(fields)
             return made
@@ -88,14 +89,26 @@ class _Fields(Struct, kw_only=True, forbid_unknown_fields=True, gc=False, metacl
     local_rank: Annotated[int, _FROM_0, doc("rank on this host")] = 0
     world_size: Annotated[int, _FROM_1, doc("number of ranks")] = 1
 
+    if not TYPE_CHECKING:  # where it is an attribute
+
+        @property
+        def __dict__(self) -> dict[str, Any]:
+            """The fields and their values, for `vars`."""
+            return {name: getattr(self, name) for name in _names(type(self))}
+
+
+def _names(kind: Any) -> list[str]:
+    """The fields in the order of the schema, metadata last, and then those that a derived class adds."""
+    first = ["schema_version", "session_id", *(name for name in _Fields.declared if name != "metadata")]
+    names = dict.fromkeys([*first, "metadata", *kind.__struct_fields__])
+    return [name for name in names if name in kind.__struct_fields__]
+
 
 def _by_position(kind: Any, args: tuple[Any, ...], values: dict[str, Any]) -> dict[str, Any]:
     """Arguments without names, in the order of the schema: version and session first, what may be left out
     last.
     """
-    names = [name for name in ("schema_version", "session_id") if name in kind.__struct_fields__]
-    names += [name for name in _Fields.declared if name != "metadata"]
-    names.append("metadata")
+    names = _names(kind)
     if len(args) > len(names):
         raise TypeError(f"{kind.__name__} takes {len(names)} arguments, not {len(args)}")
     given = dict(zip(names, args, strict=False))
@@ -193,6 +206,14 @@ else:
             kw_only=True,
         )
     )
+
+
+OOM_DUMP = "oom_dump_path"
+
+
+def marks_out_of_memory(event: TelemetryEvent | DeviceMemory) -> bool:
+    """Whether an event is an error that its collector marked as out of memory."""
+    return event.event_type == "error" and not event.metadata.keys().isdisjoint({"oom_reason", OOM_DUMP})
 
 
 def stable_legacy_session_id(*parts: object) -> str:

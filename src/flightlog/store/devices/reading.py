@@ -418,6 +418,12 @@ def parse(text: bytes) -> Any:
         raise ValueError("its values stand too deep inside one another") from None
 
 
+def _readable(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces of a file as far as it can be unpacked: that the rest is missing shows in its text."""
+    with suppress(CutShort):
+        yield from chunks
+
+
 class _RecordsFile:
     """A file of records; what is wrong with it goes to the tally."""
 
@@ -524,6 +530,7 @@ class TelemetryLines(_RecordsFile):
 
 
 _SPACE = b" \t\r\n"
+_MEMBER = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 
 _EVENT_KEYS = words("schema_version event_type type memory_allocated memory_mb timestamp timestamp_ns")
 
@@ -531,8 +538,9 @@ _EVENT_KEYS = words("schema_version event_type type memory_allocated memory_mb t
 class TelemetryDocument(_RecordsFile):
     """The events of one JSON document, in its order; iterate once.
 
-    A document that is no telemetry raises ValueError, strict or not. When strict, and where the document is
-    an object, it is held in memory as a whole; its events are not.
+    A document that is no telemetry raises ValueError, strict or not, and so does one that breaks off before
+    its first record ends. When strict, and where the document is an object, it is held in memory as a whole;
+    its events are not.
     """
 
     def __init__(self, path: Path, events_key: str | None, reader: RecordReader, tally: Tally) -> None:
@@ -546,24 +554,52 @@ class TelemetryDocument(_RecordsFile):
         head = next(chunks, b"").lstrip(_SPACE)
         if head.startswith(b"[") and not self._tally.strict:
             yield from self._array(chain([head[1:]], chunks))
-            return
-        text = joined(chain([head], chunks))
-        array = None if self._tally.strict else self._array_in(text)
-        if array is not None:
-            starts = range(1, len(array), StoreLimits.device_chunk_bytes)
-            yield from self._array(array[at : at + StoreLimits.device_chunk_bytes] for at in starts)
+        elif self._tally.strict:
+            yield from self._batches_of(parse(joined(chain([head], chunks))))
         else:
-            events = self._convert(self._records(parse(text)))
-            yield from iter(lambda: list(islice(events, 1000)), [])
+            yield from self._object(joined(chain([head], _readable(chunks))))
 
-    def _array_in(self, text: bytes) -> bytes | None:
-        """The text of the array of events in an object; None where there is none, or only Python can tell."""
+    def _object(self, text: bytes) -> Iterator[list[TelemetryEvent]]:
+        """The events of an object: its array, a piece at a time, or what only Python can read."""
+        array = self._array_in(text)
+        if not array:
+            try:
+                document = parse(text)
+            except UNREADABLE:
+                array = self._array_in_torn(text)
+                if not array:
+                    raise
+            else:
+                yield from self._batches_of(document)
+                return
+        starts = range(1, len(array), StoreLimits.device_chunk_bytes)
+        yield from self._array(array[at : at + StoreLimits.device_chunk_bytes] for at in starts)
+
+    def _batches_of(self, document: Any) -> Iterator[list[TelemetryEvent]]:
+        events = self._convert(self._records(document))
+        return iter(lambda: list(islice(events, 1000)), [])
+
+    def _array_in(self, text: bytes) -> bytes:
+        """The array of events in an object; empty where there is none, or only Python can tell."""
         try:
             members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+            return b""
         array = bytes(members.get(self._member, b""))
-        return array if array.startswith(b"[") else None
+        return array if array.startswith(b"[") else b""
+
+    def _array_in_torn(self, text: bytes) -> bytes:
+        """The array of events in an object that breaks off, and all that follows; empty where it is not
+        reached.
+        """
+        whole = text.decode("utf-8", "replace")
+        decoder, at = json.JSONDecoder(), 0
+        with suppress(*UNREADABLE):
+            while found := _MEMBER.match(whole, at):
+                if decoder.decode(found[1]) == self._member and whole.startswith("[", found.end()):
+                    return whole[found.end() :].encode()
+                _, at = decoder.raw_decode(whole, found.end())
+        return b""
 
     def _records(self, document: Any) -> list[Any]:
         """The list of records in a document."""
@@ -584,25 +620,24 @@ class TelemetryDocument(_RecordsFile):
     def _array(self, chunks: Iterable[bytes]) -> Iterator[list[TelemetryEvent]]:
         """The events of an array whose bracket has been read, as far as it can be read."""
         window, enough = bytearray(), StoreLimits.device_chunk_bytes
-        with suppress(CutShort):  # what is missing shows at the end of the array
-            for chunk in chunks:
-                window += chunk
-                if len(window) < enough:
-                    continue
-                cut, events = len(window), None
-                for _ in range(StoreLimits.device_read_attempts):
-                    cut = window.rfind(b"},", 0, cut)
-                    events = self._window(b"[" + window[:cut] + b"}]") if cut >= 0 else None
-                    if events is not None or cut < 0:
-                        break
-                if events is not None:
-                    yield events
-                    del window[: cut + 2]
-                    enough = StoreLimits.device_chunk_bytes
-                elif 2 * len(window) > StoreLimits.max_device_object_bytes:
-                    raise ValueError(TOO_LARGE)
-                else:
-                    enough = 2 * len(window)  # a longer window ends elsewhere
+        for chunk in _readable(chunks):
+            window += chunk
+            if len(window) < enough:
+                continue
+            cut, events = len(window), None
+            for _ in range(StoreLimits.device_read_attempts):
+                cut = window.rfind(b"},", 0, cut)
+                events = self._window(b"[" + window[:cut] + b"}]") if cut >= 0 else None
+                if events is not None or cut < 0:
+                    break
+            if events is not None:
+                yield events
+                del window[: cut + 2]
+                enough = StoreLimits.device_chunk_bytes
+            elif 2 * len(window) > StoreLimits.max_device_object_bytes:
+                raise ValueError(TOO_LARGE)
+            else:
+                enough = 2 * len(window)  # a longer window ends elsewhere
         yield self._rest(bytes(window))
 
     def _window(self, text: bytes) -> list[TelemetryEvent] | None:
@@ -624,12 +659,13 @@ class TelemetryDocument(_RecordsFile):
         found: list[Any] = []
         text = window.decode("utf-8", "replace")
         decoder, at = json.JSONDecoder(), 0
-        try:
+        with suppress(*UNREADABLE):
             while (at := len(text) - len(text[at:].lstrip(" \t\r\n,"))) < len(text):
                 record, at = decoder.raw_decode(text, at)
                 found.append(record)
-        except UNREADABLE:
-            self._tally.tear(self._path)
+        if not found and not self._index:
+            raise ValueError(f"{self._path.name} breaks off before its first record ends")
+        self._tally.tear(self._path)
         return list(self._convert(found))
 
     def _convert(self, records: Iterable[Any]) -> Iterator[TelemetryEvent]:

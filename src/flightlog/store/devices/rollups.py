@@ -10,14 +10,18 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from flightlog.events.devices.event import SessionSummary, TelemetryEvent, summary_of_events
+from flightlog.events.devices.event import (
+    OOM_DUMP,
+    SessionSummary,
+    TelemetryEvent,
+    marks_out_of_memory,
+    summary_of_events,
+)
 from flightlog.store.devices.reading import MANIFEST, SinkManifest, TelemetryReading
 
 ROLLUPS_FORMAT = "stormlog.telemetry_rollups"
 ROLLUPS_SCHEMA_VERSION = 1
 _ALERTS = ("warning", "critical", "error")
-_DUMP = "oom_dump_path"
-_OOM_MARKS = frozenset({"oom_reason", _DUMP})
 _DEGRADED, _RECOVERED = "collector_degraded", "collector_recovered"
 
 _Count = Annotated[int, Meta(ge=0)]
@@ -233,9 +237,9 @@ class _Group:
         if event.event_type in _ALERTS or severity in _ALERTS:
             self.alerts[event.event_type] += 1
             self.severities[severity or ("warning" if event.event_type == "warning" else "critical")] += 1
-        if event.event_type == "error" and _OOM_MARKS & event.metadata.keys():
+        if marks_out_of_memory(event):
             self.out_of_memory += 1
-            if isinstance(dump := event.metadata.get(_DUMP), str) and dump.strip():
+            if isinstance(dump := event.metadata.get(OOM_DUMP), str) and dump.strip():
                 self.dumps.add(dump)
         self.first = now if self.first is None else min(self.first, now)
         self.last = now if self.last is None else max(self.last, now)
