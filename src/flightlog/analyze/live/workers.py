@@ -44,9 +44,10 @@ _STATES: tuple[Literal["starting", "idle", "busy", "gone", "lost"], ...] = (
 )
 
 _WORKED = """
-SELECT worker, count(*) FILTER (state <> 'running') AS ended, count(*) FILTER (state = 'failed') AS failed,
-    max(greatest(started, ended)) AS seen, min(began) FILTER (state <> 'running') AS began
-FROM attempt_intervals WHERE worker IS NOT NULL AND state <> 'pending' GROUP BY worker
+SELECT worker, coalesce(sum(n) FILTER (state <> 'running'), 0) AS ended,
+    coalesce(sum(n) FILTER (state = 'failed'), 0) AS failed, max(seen) AS seen,
+    min(began) FILTER (state <> 'running') AS began
+FROM attempt_tallies WHERE worker IS NOT NULL AND state <> 'pending' GROUP BY worker
 """
 _LATEST_OF_WORKERS = """
 SELECT worker, arg_max(row(host, cpu_cores, rss_bytes), row("timestamp", writer, seq)),

@@ -42,6 +42,8 @@ _OF_ATTEMPTS = (
     *("submitted_at", "started_at", "ended_at", "queue_s", "duration_s"),
 )
 _TASK_KEY = "task_id, attempt"
+_MANY_TALLIES = 10_000
+"""Rows that were added to the counts of attempts, after which these are made anew."""
 _STATE = "ENUM ('pending', 'running', 'completed', 'failed', 'cancelled')"
 """Every question tells attempts apart by it: as a number, that takes a fifth less time than as a text."""
 
@@ -66,9 +68,26 @@ INSERT INTO touched_lines FROM task_events SEMI JOIN (
     SELECT {_TASK_KEY} FROM task_events WHERE rowid >= $since
 ) AS new USING ({_TASK_KEY})
 """  # noqa: S608 - constants
+_OPEN = "state IN ('pending', 'running')"
+_TALLIES = f"""
+CREATE TABLE remade AS FROM attempt_intervals;
+CREATE TABLE ended_tallies AS {intervals.tallies_of("attempt_intervals")};
+CREATE VIEW open_attempts AS FROM attempt_intervals WHERE {_OPEN};
+CREATE VIEW attempt_tallies AS FROM ended_tallies UNION ALL {intervals.tallies_of("open_attempts")};
+"""
+"""Attempts that have ended are counted once, and then only again where a line of one comes late."""
+_COUNT_ENDED = f"""
+CREATE OR REPLACE TABLE ended_tallies AS
+{intervals.tallies_of(f"(FROM attempt_intervals WHERE NOT {_OPEN})")}
+"""
+_COUNT_REMADE = f"""
+PREPARE count_remade AS INSERT INTO ended_tallies
+{intervals.tallies_of(f"(FROM remade WHERE NOT {_OPEN})")}
+"""
 _FORGET = f"""
 DELETE FROM attempt_intervals USING (SELECT DISTINCT {_TASK_KEY} FROM touched_lines) AS touched
 WHERE attempt_intervals.task_id = touched.task_id AND attempt_intervals.attempt = touched.attempt
+RETURNING {_OPEN}
 """  # noqa: S608 - constants
 _ODD_SPANS = """
 INSERT INTO odd_spans
@@ -88,8 +107,9 @@ class FollowedTables(RunTables):
     is derived. Not thread-safe.
 
     Of the relations that `RunTables` describes there are `task_events`, `task_lines`, `attempt_intervals`,
-    `span_events`, `span_rows` and those of the streams `FOLLOWED`, without the columns that live views do not
-    show. `stopped` of an attempt that runs is its start. Rows that do not fit into memory wait on disk.
+    `attempt_tallies`, `span_events`, `span_rows` and those of the streams `FOLLOWED`, without the columns
+    that live views do not show. `stopped` of an attempt that runs is its start. Rows that do not fit into
+    memory wait on disk.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, scratch: Path, run_id: str) -> None:
@@ -101,7 +121,7 @@ class FollowedTables(RunTables):
         """How many rows each stream has."""
         self._derived = {"tasks": 0, "spans": 0}
         """How many of them are in what is derived."""
-        self._deleted = self._odd_lines = 0
+        self._deleted = self._odd_lines = self._tallies = 0
         self._last_signs: dict[str, str] | None = None
         for stream in FOLLOWED:
             known = columns(stream)
@@ -111,10 +131,9 @@ class FollowedTables(RunTables):
             connection.execute(f"CREATE TABLE {self._tables[stream][0]} AS {table.nothing()}")
         connection.execute(_TABLES)
         connection.execute(f"CREATE TABLE attempt_intervals AS {self._attempts('task_events')} LIMIT 0")
+        connection.execute(_TALLIES + _COUNT_REMADE)
         # To plan the statement takes longer than to make the attempts of a moment.
-        connection.execute(
-            f"PREPARE remake AS INSERT INTO attempt_intervals {self._attempts('touched_lines')}"
-        )
+        connection.execute(f"PREPARE remake AS INSERT INTO remade {self._attempts('touched_lines')}")
 
     def make(self, names: Iterable[str]) -> None:
         """Nothing: all relations are there from the beginning."""
@@ -176,13 +195,19 @@ class FollowedTables(RunTables):
     def _update_attempts(self, known: int) -> None:
         if self.rows_of["tasks"] > 2 * known:
             made = self._attempts("task_events")
-            self._connection.execute(f"CREATE OR REPLACE TABLE attempt_intervals AS {made}")
+            self._connection.execute(f"CREATE OR REPLACE TABLE attempt_intervals AS {made}; {_COUNT_ENDED}")
             return
-        self._connection.execute("TRUNCATE touched_lines")
+        self._connection.execute("TRUNCATE touched_lines; TRUNCATE remade")
         self._connection.execute(_TOUCH, {"since": known})
-        deleted = self._connection.execute(_FORGET).fetchone()
-        self._deleted += deleted[0] if deleted else 0
+        forgotten = self._connection.execute(_FORGET).fetchall()
+        self._deleted += len(forgotten)
         self._connection.execute("EXECUTE remake")
+        self._connection.execute("INSERT INTO attempt_intervals FROM remade")
+        counted = self._connection.execute("EXECUTE count_remade").fetchone()
+        self._tallies += counted[0] if counted else 0
+        if not all(was_open for (was_open,) in forgotten) or self._tallies > _MANY_TALLIES:
+            self._connection.execute(_COUNT_ENDED)
+            self._tallies = 0
         if self._deleted > self.rows_of["tasks"]:  # rows that are deleted still take memory
             self._connection.execute("CREATE OR REPLACE TABLE attempt_intervals AS FROM attempt_intervals")
             self._deleted = 0

@@ -212,3 +212,16 @@ def most_at_once(tables: Executes, intervals: str) -> tuple[int, int] | None:
         """  # noqa: S608 - a statement of ours
     ).fetchone()
     return None if row is None or row[0] is None else (int(row[0]), int(row[1]))
+
+
+def tallies_of(attempts: str) -> str:
+    """The statement of `attempt_tallies`: attempts counted by name, worker and outcome, with what is asked of
+    all of them together. Its rows may be summed up further. `seen` is the last sign of them; durations are
+    seconds, their `total` nanoseconds.
+    """
+    return f"""
+    SELECT task, worker, state, retried, was_submitted, count(*) AS n, min(started) AS first,
+        min(began) AS began, max(greatest(started, ended)) AS seen, count(duration_s) AS timed,
+        sum(in_ns(duration_s)) AS total, min(duration_s) AS low, max(duration_s) AS high
+    FROM {attempts} GROUP BY ALL
+    """  # noqa: S608 - a name of ours

@@ -658,6 +658,9 @@ class RunTables:
 OF_ONE_RUN: dict[str, Callable[[RunTables], object]] = {
     "task_lines": RunTables._make_task_lines,
     "attempt_intervals": RunTables._make_attempt_intervals,
+    "attempt_tallies": lambda tables: tables.execute(
+        f"CREATE OR REPLACE TEMP VIEW attempt_tallies AS {intervals.tallies_of('attempt_intervals')}"
+    ),
     "span_rows": RunTables._make_span_rows,
     "span_intervals": RunTables._make_span_intervals,
     **dict.fromkeys(_OF_WORKERS, RunTables.make_workers),
