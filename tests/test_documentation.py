@@ -53,6 +53,26 @@ def test_the_guide_to_sessions_does_what_it_says(tmp_path):
     assert "Submitted:     16\n" in run_in(tmp_path, "flightlog", "report")
 
 
+def test_the_guide_to_sessions_in_an_event_loop_does_what_it_says(tmp_path):
+    [manifest] = blocks(ROOT / "docs" / "sessions.md", "yaml")
+    program, *inside = blocks(ROOT / "docs" / "async.md", "python")
+    (tmp_path / "flightlog.yaml").write_text(manifest)
+    (tmp_path / "search.py").write_text(program)
+    first, *each, last = run_in(tmp_path, sys.executable, "search.py").splitlines()
+    values = [simulated(x, 100) for x in range(20)]
+    assert (int(first), int(last)) == (simulated(3, 100), sum(values))
+    assert sorted(each) == sorted(f"simulate {value}" for value in values)
+    before, _, after = program.partition("        print(await")
+    body = "".join(f"        {line}\n" for line in "".join(inside).splitlines())
+    (tmp_path / "more.py").write_text(before + body + "\n\n" + after[after.index("if __name__") :])
+    assert run_in(tmp_path, sys.executable, "more.py").splitlines() == ["5 chains", "given up"]
+
+
+def test_the_example_of_a_search_finds_a_good_scenario(tmp_path):
+    said = run_in(tmp_path, sys.executable, str(ROOT / "examples" / "async_search.py"))
+    assert re.fullmatch(r"x = 3\.\d is (99|100)% good\n|x = 2\.9 is 99% good\n", said)
+
+
 def simulated(scenario: int, steps: int) -> int:
     return sum((scenario * step) % 7 for step in range(steps))
 

@@ -127,6 +127,21 @@ def test_ctrl_c_ends_a_session_as_interrupted_and_every_task_with_it(tmp_path):
     assert tasks.by_name["touch_and_wait"].cancelled == 1
 
 
+def test_a_program_in_a_loop_that_is_terminated_leaves_an_interrupted_run(tmp_path):
+    body = """import asyncio
+async def main():
+    async with Session.from_yaml() as session:
+        await session.client.submit(work.touch_and_wait, 'mark', 'never')
+asyncio.run(main())"""
+    process = start_program(tmp_path, body)
+    wait_for(tmp_path / "mark", process)
+    process.send_signal(signal.SIGTERM)
+    finish(process)
+    assert process.returncode == -signal.SIGTERM
+    info = run_in(tmp_path).info
+    assert (info.status, info.signal) == ("interrupted", "SIGTERM")
+
+
 def test_a_session_that_is_open_when_its_program_ends_is_closed_as_completed(tmp_path):
     process = start_program(
         tmp_path, "session = Session.from_yaml()\nprint(session.client.submit(work.add, 1).result())"

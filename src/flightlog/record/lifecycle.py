@@ -486,12 +486,7 @@ class SignalWatch:
     def begin(self, on_signal: OnSignal) -> None:
         """Call this, with the signal's name, before the process dies."""
         self._listeners.append(on_signal)
-        if not self._ours and in_main_thread():
-            self._pid = os.getpid()
-            self._ours = [number for number in DEADLY if signal.getsignal(number) is signal.SIG_DFL]
-            if self._ours:
-                self._open()
-                self.resume()
+        self.settle()
 
     def begin_in_main_thread(self, on_signal: OnSignal) -> None:
         """The same, from any thread: at once in the main thread, else between two of its instructions.
@@ -508,7 +503,19 @@ class SignalWatch:
         """Do not call it any more; after the last one, put the default actions back."""
         with contextlib.suppress(ValueError):
             self._listeners.remove(on_signal)
-        if not self._listeners and self._ours and in_main_thread():
+        self.settle()
+
+    def settle(self) -> None:
+        """Begin the watch where somebody is concerned, end it where nobody is; in the main thread alone."""
+        if not in_main_thread():
+            return
+        if self._listeners and not self._ours:
+            self._pid = os.getpid()
+            self._ours = [number for number in DEADLY if signal.getsignal(number) is signal.SIG_DFL]
+            if self._ours:
+                self._open()
+                self.resume()
+        elif self._ours and not self._listeners:
             self.pause()
             self._ours = []
             self._close()

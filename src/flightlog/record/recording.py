@@ -6,6 +6,7 @@ import functools
 import inspect
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -181,6 +182,14 @@ def record(
     if callable(project):  # `@flightlog.record` without parentheses
         return cast(Recording, Recording(None, None, {}, options)(project))
     return Recording(project, runs_dir, {} if tags is None else tags, options)
+
+
+def settle_signals() -> None:
+    """Watch for deadly signals as the runs of this process need it, where one was begun or ended on another
+    thread than the main one; on that alone.
+    """
+    if (lifecycle := sys.modules.get("flightlog.record.lifecycle")) is not None:
+        lifecycle.signals.settle()
 
 
 class NoopRun:

@@ -10,9 +10,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures as standard
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -34,7 +34,7 @@ from flightlog.record.span import current, current_span, find_parent
 from flightlog.record.values import clean
 from flightlog.samplers.usage import max_rss_bytes, own_peak_rss_bytes
 from flightlog.session.call_wrapper import as_sent, call_around
-from flightlog.session.futures import TaskFuture, pack, wait_together
+from flightlog.session.futures import Completions, TaskFuture, on_last_end, pack
 from flightlog.session.limits import SessionLimits
 from flightlog.session.progress import shown
 from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskRequest
@@ -120,25 +120,32 @@ class Client:
         `key[0]`, `key[1]`, … Where one call cannot be sent, those before it are cancelled, and the error is
         raised; with a `key` none is handed over before all are made, so that it can be given again.
         """
-        if not iterables:
-            raise UsageError("map needs at least one iterable of arguments")
-        options = self._options(function, TaskRequest(task, component, tag, retries, timeout))
-        tasks: Iterator[Task] = (
-            self._make(function, options, args, kwargs, None if key is None else f"{key}[{number}]")
-            for number, args in enumerate(zip(*iterables, strict=False))
+        request = TaskRequest(task, component, tag, retries, timeout)
+        lots = self._hand_over(
+            function, iterables, kwargs, request, key, SessionLimits.max_tasks_submitted_together
         )
-        if key is not None:
-            tasks = self._all_made(tasks)
-        handed: list[TaskFuture] = []
-        try:
-            while batch := list(islice(tasks, SessionLimits.max_tasks_submitted_together)):
-                handed += [one.future for one in batch]
-                self._tracker.add(batch)
-        except BaseException:
-            for future in handed:
-                self.cancel(future)
-            raise
-        return handed
+        return [future for lot in lots for future in lot]
+
+    async def amap(
+        self,
+        function: Callable[..., Any],
+        /,
+        *iterables: Iterable[Any],
+        task: str | None = None,
+        component: str | None = None,
+        key: str | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,
+        tag: str | None = None,
+        **kwargs: Any,
+    ) -> list[TaskFuture]:
+        """As `map`; the event loop goes on meanwhile. Cancelled, it cancels the tasks it has handed over."""
+        from flightlog.session.asynchronous import in_slices
+
+        request = TaskRequest(task, component, tag, retries, timeout)
+        at_once = SessionLimits.max_tasks_submitted_on_loop
+        with closing(self._hand_over(function, iterables, kwargs, request, key, at_once)) as lots:
+            return [future async for lot in in_slices(lots) for future in lot]
 
     def submit_command(
         self,
@@ -176,32 +183,45 @@ class Client:
         other tasks go on; with `"return"` exceptions stand in the places of results. A bar shows how far it
         is, on a terminal and in a notebook.
         """
-        if errors not in ("raise", "return"):
-            raise UsageError(f"errors={errors!r} is neither 'raise' nor 'return'")
-        awaited = _checked(futures)
-        results: list[Any] = []
+        awaited = _checked(futures, errors)
+        over = threading.Event()
+        ended = on_last_end(len(awaited), over.set)
         with shown(lambda: self._tracker.counts, self._progress, self.eta):
-            wait_together(awaited)
             for future in awaited:
-                try:
-                    results.append(future.result())
-                except Exception as error:
-                    if errors == "raise":
-                        raise
-                    if not future.done():  # not the task's exception
-                        raise
-                    results.append(error)
-        return results
+                future.add_done_callback(ended)
+            if awaited:
+                over.wait()
+            return [_result(future, errors) for future in awaited]
 
-    def as_completed(
-        self, futures: Iterable[TaskFuture], timeout: float | None = None
-    ) -> Iterator[TaskFuture]:
-        """The futures, each when it is done; a `TimeoutError` where that takes longer than so many
-        seconds.
+    async def agather(
+        self, futures: Iterable[TaskFuture], errors: Literal["raise", "return"] = "raise"
+    ) -> list[Any]:
+        """As `gather`, without a bar; the event loop goes on meanwhile. Cancelled, it cancels the tasks, as
+        `asyncio.gather` does.
+        """
+        from asyncio import CancelledError
+
+        from flightlog.session.asynchronous import Signal, in_slices
+
+        awaited, over = _checked(futures, errors), Signal()
+        ended = on_last_end(len(awaited), over)
+        try:
+            async for future in in_slices(awaited):
+                future.add_done_callback(ended)
+            if awaited:
+                await over.happened
+        except CancelledError:
+            async for future in in_slices(awaited):
+                future.cancel()
+            raise
+        return [_result(future, errors) async for future in in_slices(awaited)]
+
+    def as_completed(self, futures: Iterable[TaskFuture], timeout: float | None = None) -> Completions:
+        """The futures, each when it is done, for `for` or `async for`; a `TimeoutError` where that takes
+        longer than so many seconds.
         """
         # No bar here: the code between two futures may print, and a bar would get in its way.
-        # What goes in comes out.
-        return standard.as_completed(_checked(futures), timeout)  # type: ignore[return-value]
+        return Completions(_checked(futures), timeout)
 
     def cancel(self, future: TaskFuture) -> bool:
         """Give a task up, also one that runs where the engine can end it; whether that is what becomes of
@@ -283,19 +303,49 @@ class Client:
             serialize_s=packing,
         )
 
-    def _all_made(self, tasks: Iterator[Task]) -> Iterator[Task]:
-        """All tasks of a `map` with a key; where one cannot be made, the keys of those before it are free
-        again.
+    def _hand_over(
+        self,
+        function: Callable[..., Any],
+        iterables: Sequence[Iterable[Any]],
+        kwargs: Mapping[str, Any],
+        request: TaskRequest,
+        key: str | None,
+        at_once: int,
+    ) -> Generator[list[TaskFuture], None, None]:
+        """Make the tasks of a `map` and hand so many over at a time: gives their futures, lot by lot.
+
+        Where that is cut off, tasks that were handed over are cancelled. With a key, all are made first;
+        where one of them cannot be, their keys are free again.
         """
-        made: list[Task] = []
+        if not iterables:
+            raise UsageError("map needs at least one iterable of arguments")
+        options = self._options(function, request)
+        tasks: Iterator[Task] = (
+            self._make(function, options, args, kwargs, None if key is None else f"{key}[{number}]")
+            for number, args in enumerate(zip(*iterables, strict=False))
+        )
+        if key is not None:
+            made: list[Task] = []
+            try:
+                for task in tasks:
+                    made.append(task)
+                    if len(made) % at_once == 0:
+                        yield []
+            except BaseException:
+                for task in made:
+                    self._keys.pop(task.future.task_id, None)
+                raise
+            tasks = iter(made)
+        handed: list[TaskFuture] = []
         try:
-            for task in tasks:
-                made.append(task)
+            while lot := list(islice(tasks, at_once)):
+                handed += [one.future for one in lot]
+                self._tracker.add(lot)
+                yield handed[-len(lot) :]
         except BaseException:
-            for task in made:
-                self._keys.pop(task.future.task_id, None)
+            for future in handed:
+                self.cancel(future)
             raise
-        return iter(made)
 
     def _key(self, key: str) -> str:
         if not isinstance(key, str) or not key:
@@ -326,8 +376,20 @@ class Client:
         return span_id, place
 
 
-def _checked(futures: Iterable[TaskFuture]) -> list[TaskFuture]:
-    """The futures as a list; a `UsageError` where something else is among them."""
+def _result(future: TaskFuture, errors: Literal["raise", "return"]) -> Any:
+    """The result of a task, or the exception in its place."""
+    try:
+        return future.result()
+    except Exception as error:
+        if errors == "raise" or not future.done():  # not the task's exception
+            raise
+        return error
+
+
+def _checked(futures: Iterable[TaskFuture], errors: str = "raise") -> list[TaskFuture]:
+    """The futures as a list; a `UsageError` where something else is among them, or for another word."""
+    if errors not in ("raise", "return"):
+        raise UsageError(f"errors={errors!r} is neither 'raise' nor 'return'")
     if isinstance(futures, standard.Future):
         raise UsageError(f"give a list of futures; of {futures!r} alone, take the result()")
     awaited = list(futures)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import pickle
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, as_completed
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -20,8 +20,10 @@ class TaskFuture(Displayed, Future[Any]):
     """What will become of one task.
 
     `result`, `exception`, `done`, `add_done_callback` and so on are those of `concurrent.futures.Future`, and
-    `concurrent.futures.wait` works. `await future` works in any event loop; cancelling what awaits it cancels
-    the task. Handed to another task as an argument, at any depth of it, it stands for its result.
+    `concurrent.futures.wait` works. In any event loop `await future` works, and so do `asyncio.wait`,
+    `asyncio.gather` and all else that takes awaitables; cancelling what awaits it cancels the task, unless
+    that is behind `asyncio.shield`. Handed to another task as an argument, at any depth of it, it stands for
+    its result.
     """
 
     def __init__(self, task_id: str, task: str, cancel: Callable[[TaskFuture], bool]) -> None:
@@ -70,10 +72,41 @@ class TaskFuture(Displayed, Future[Any]):
             self._notified = True
             self.set_running_or_notify_cancel()
 
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Have it called with this future when the task is over: at once if it is, else on the thread that
+        ends it. The callbacks of `asyncio.wait` are called on their loop.
+        """
+        if getattr(fn, "__module__", None) == "asyncio.tasks":
+            from flightlog.session.asynchronous import loop_calls
+
+            fn = functools.partial(loop_calls().post, fn)
+        super().add_done_callback(fn)
+
+    def remove_done_callback(self, fn: Callable[[Any], object]) -> int:
+        """Do not call it; gives how often it would have been called."""
+        with self._condition:
+            before: list[Any] = self._done_callbacks  # type: ignore[has-type]
+            left = [one for one in before if fn not in (one, *getattr(one, "args", ()))]
+            self._done_callbacks = left
+            return len(before) - len(left)
+
     def __await__(self) -> Generator[Any, None, Any]:
         import asyncio
 
-        return asyncio.wrap_future(self).__await__()
+        if not self.done():
+            from flightlog.session.asynchronous import Signal
+
+            over = Signal()
+            self.add_done_callback(over)
+            try:
+                yield from over.happened
+            except asyncio.CancelledError:
+                self.remove_done_callback(over)
+                self.cancel()
+                raise
+        if self.cancelled():
+            raise asyncio.CancelledError
+        return self.result(0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return leave_placeholder(self)
@@ -82,14 +115,14 @@ class TaskFuture(Displayed, Future[Any]):
         return f"<future of {self.task}>"  # as an argument it is recorded so: the same in every run
 
 
-def wait_together(futures: Sequence[Future[Any]]) -> None:
-    """Wait until all are done, or one of them without a result: it failed, or was cancelled.
+def on_last_end(number: int, tell: Callable[[], object]) -> Callable[[Future[Any]], None]:
+    """A callback for so many futures, which tells when all are done, or one of them without a result: it
+    failed, or was cancelled.
 
     Whoever waits for one after the other is woken at each. `concurrent.futures.wait` does not return for one
     that is cancelled.
     """
-    over = threading.Event()
-    left = len(futures)
+    left = number
     lock = threading.Lock()
 
     def ended(future: Future[Any]) -> None:
@@ -97,12 +130,30 @@ def wait_together(futures: Sequence[Future[Any]]) -> None:
         with lock:
             left -= 1
         if left == 0 or future.cancelled() or future.exception(0) is not None:
-            over.set()
+            tell()
 
-    for future in futures:
-        future.add_done_callback(ended)
-    if futures:
-        over.wait()
+    return ended
+
+
+class Completions:
+    """Futures, each when it is done: for `for`, and for `async for` in an event loop."""
+
+    def __init__(self, futures: list[TaskFuture], timeout: float | None) -> None:
+        # What goes in comes out.
+        self._each: Iterator[Any] = as_completed(futures, timeout)
+        self._given = futures, timeout
+
+    def __iter__(self) -> Iterator[TaskFuture]:
+        return self
+
+    def __next__(self) -> TaskFuture:
+        future: TaskFuture = next(self._each)
+        return future
+
+    def __aiter__(self) -> AsyncIterator[TaskFuture]:
+        from flightlog.session.asynchronous import each_when_done
+
+        return each_when_done(*self._given)
 
 
 class Packed(Struct):

@@ -8,6 +8,10 @@ from typing import Final
 class SessionLimits:
     """What a session, its cache and its manifest hold, and how long they wait."""
 
+    # asynchronous.py
+    loop_slice_s: Final = 0.002
+    """What takes long is done on an event loop for so long at a time."""
+
     # cache/
     abandoned_file_age_s: Final = 3600.0
     """A file of the cache that was begun longer ago is not being written any more."""
@@ -22,6 +26,8 @@ class SessionLimits:
     # client.py
     max_tasks_submitted_together: Final = 64
     """Tasks of a `map` that are handed over at a time."""
+    max_tasks_submitted_on_loop: Final = 16
+    """The same on an event loop, which should not wait for more than a few milliseconds."""
     max_plain_text: Final = 16
     """An alphanumeric text of up to so many characters holds no secret, and needs no redaction."""
 

@@ -27,7 +27,7 @@ from flightlog.engines.program import refuse_while_main_is_imported
 from flightlog.events import ResourceRequest
 from flightlog.record.background import save_run
 from flightlog.record.environment import Environment, read_environment
-from flightlog.record.recording import NoopRun, record
+from flightlog.record.recording import NoopRun, record, settle_signals
 from flightlog.record.run import LiveRun
 from flightlog.record.worker_costs import WorkerCosts
 from flightlog.session.charges import charges_of
@@ -244,17 +244,33 @@ class Session(Displayed, RunAccess):
         self.close(error)
 
     async def __aenter__(self) -> Self:
-        return self.start()
+        return await self.astart()
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """As `close`; the loop goes on while tasks end."""
-        import asyncio
+        await self.aclose(error)
 
-        if self._was_open():
-            try:
-                await asyncio.to_thread(self._end_tasks, error)
-            finally:
-                self._end_run(error)  # on this thread: signal handlers and the context belong to it
+    async def astart(self) -> Self:
+        """As `start`; the event loop goes on meanwhile. Cancelled, it closes the session again."""
+        from asyncio import CancelledError
+
+        from flightlog.session.asynchronous import in_thread
+
+        try:
+            await in_thread(self.start)
+        except CancelledError as error:
+            await self.aclose(error)
+            raise
+        settle_signals()
+        return self
+
+    async def aclose(self, error: BaseException | None = None) -> None:
+        """As `close`; the event loop goes on meanwhile."""
+        from flightlog.session.asynchronous import in_thread
+
+        try:
+            await in_thread(self.close, error)
+        finally:
+            settle_signals()
 
     def _was_open(self) -> bool:
         """Whether there is something to end here; the session is closed from now on."""
