@@ -149,7 +149,7 @@ def listening(receiver: Receiver) -> Iterator[str]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             with receiver.at_work():
                 time.sleep(receiver.delay_s)
-                status, headers, answer = receiver.post(self.path, body, dict(self.headers))
+                status, headers, answer = receiver.post(self.path, body, self.headers)
             self.send_response(status)
             for name, text in headers.items():
                 self.send_header(name, text)

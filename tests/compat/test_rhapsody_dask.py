@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import flightlog
 from flightlog.compat.rhapsody import BackendError, ComputeTask, Session
 from flightlog.compat.rhapsody.backends import DaskExecutionBackend
+from flightlog.store.liveness import process_start, this_host
 from flightlog.store.run import Run
 
 RESOURCES = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
@@ -103,3 +105,53 @@ def test_a_client_that_is_given_must_be_asynchronous_and_stays_open():
         assert not client.closed
 
     asyncio.run(run())
+
+
+def test_samples_and_tasks_of_one_node_have_one_node_id():
+    async def run() -> list[Any]:
+        heard: list[Any] = []
+        backend = await DaskExecutionBackend(RESOURCES)
+        async with Session([backend]) as session:
+            telemetry = await session.start_telemetry(resource_poll_interval=0.1)
+            telemetry.subscribe(heard.append)
+            task = ComputeTask(function=square, args=(3,))
+            await session.submit_tasks([task])
+            await session.wait_tasks([task], timeout=60)
+            while not telemetry.summary()["resources"]:
+                await asyncio.sleep(0.01)
+        return heard
+
+    heard = asyncio.run(run())
+    sampled = {event.node_id for event in heard if event.event_type == "ResourceUpdate"}
+    ran = {event.node_id for event in heard if event.event_type == "TaskCompleted"}
+    assert sampled == ran == {this_host()}
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+def test_a_command_on_a_worker_ends_with_its_task(tmp_path, how):
+    async def run() -> int:
+        backend = await DaskExecutionBackend(RESOURCES)
+        session = Session([backend])
+        file = tmp_path / "pid"
+        task = ComputeTask(
+            executable="/bin/sh",
+            arguments=["-c", f"sleep 600 & echo $! > {file}.new; mv {file}.new {file}; wait"],
+        )
+        await session.submit_tasks([task])
+        while not file.exists():
+            await asyncio.sleep(0.01)
+        if how == "cancelled":
+            assert await backend.cancel_task(task.uid)
+            assert task.state == "CANCELED"
+            await until_gone(int(file.read_text()))
+        await session.close()
+        return int(file.read_text())
+
+    asyncio.run(until_gone(asyncio.run(run())))
+
+
+async def until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 20
+    while process_start(pid) is not None:
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        await asyncio.sleep(0.02)

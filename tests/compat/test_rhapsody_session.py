@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import flightlog
 from flightlog.compat import rhapsody
@@ -512,3 +514,102 @@ def test_states_have_a_backends_own_words():
         StateMapper("nobody")
     with pytest.raises(AttributeError):
         _ = words.PENDING
+
+
+def test_the_interval_of_samples_is_that_of_the_run_too():
+    async def run() -> Path:
+        async with Session([ConcurrentExecutionBackend(num_workers=1)]) as session:
+            telemetry = await session.start_telemetry(resource_poll_interval=0.25)
+            assert telemetry.run_path is not None
+            return telemetry.run_path
+
+    assert Run(asyncio.run(run())).info.sample_interval_s == 0.25
+
+
+ALIAS = """
+import pickle, sys
+import flightlog.compat.rhapsody.install
+import flightlog.compat.rhapsody.install as again
+import flightlog.compat.rhapsody as ours
+import rhapsody, rhapsody.backends, rhapsody.telemetry.manager
+from rhapsody.api.task import ComputeTask
+from rhapsody.backends.execution.concurrent import ConcurrentExecutionBackend
+from rhapsody.logger import enable_logging
+from rhapsody.telemetry.adapters.concurrent import ConcurrentTelemetryAdapter
+from rhapsody.telemetry.events import TaskStarted, make_event
+from rhapsody.telemetry.interfaces.reader import TelemetryReader
+from rhapsody.telemetry.interfaces.subscriber import TelemetrySubscriber
+
+assert rhapsody is ours and ours.__spec__.name == "flightlog.compat.rhapsody"
+assert rhapsody.telemetry.manager is sys.modules["flightlog.compat.rhapsody.telemetry.manager"]
+assert ComputeTask is ours.ComputeTask and isinstance(ComputeTask(function=abs), rhapsody.BaseTask)
+event = make_event(TaskStarted, session_id="s", backend="b")
+assert pickle.loads(pickle.dumps(event)) == event
+assert pickle.loads(b"crhapsody.api.task\\nComputeTask\\n.") is ComputeTask  # as the original pickles it
+try:
+    import rhapsody.no_such_module
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def run_with_a_real_rhapsody(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    (folder / "rhapsody").mkdir()
+    (folder / "rhapsody" / "__init__.py").write_text("real = True")
+    (folder / "rhapsody" / "no_such_module.py").write_text("")
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(folder)!r})\n{program}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_rhapsody_is_a_name_of_this_package_once_that_is_installed(tmp_path):
+    done = run_with_a_real_rhapsody(tmp_path, ALIAS)
+    assert (done.stdout, done.stderr) == ("No module named 'rhapsody.no_such_module'\n", "")
+
+
+def test_the_name_is_not_taken_from_a_rhapsody_that_is_in_use(tmp_path):
+    program = """
+import rhapsody
+from flightlog.core.errors import UsageError
+try:
+    import flightlog.compat.rhapsody.install
+except UsageError as error:
+    print(error)
+import rhapsody.no_such_module
+assert rhapsody.real
+"""
+    done = run_with_a_real_rhapsody(tmp_path, program)
+    assert "rhapsody has been imported already" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_what_is_read_after_tasks_were_awaited_has_them_all(exported):
+    async def read_twenty_times(session: Session, telemetry: Any) -> None:
+        for times in range(1, 21):
+            tasks = [ComputeTask(function=abs, args=(number,)) for number in range(200)]
+            await session.submit_tasks(tasks)
+            await asyncio.gather(*tasks)
+            assert telemetry.summary()["tasks"]["completed"] == 200 * times
+            assert len(telemetry.task_spans()) == 200 * times
+            assert {span["status"] for span in telemetry.task_spans()} == {"completed"}
+            if times % 5 == 0:
+                assert counted(telemetry.read_metrics(), "tasks_completed") == 200 * times
+                assert counted(telemetry.read_metrics(), "task_duration_seconds") == 200 * times
+                assert len(telemetry.read_traces()) == 200 * times
+
+    async def run() -> None:
+        async with Session([ConcurrentExecutionBackend(num_workers=2)]) as session:
+            processors = [SimpleSpanProcessor(InMemorySpanExporter())] if exported else []
+            telemetry = await session.start_telemetry(span_processors=processors)
+            await read_twenty_times(session, telemetry)
+
+    asyncio.run(run())
+
+
+def counted(metrics: Any, name: str) -> float:
+    """The sum of a metric's values, or the count of a histogram."""
+    found = (
+        metric for one in metrics.resource_metrics for scope in one.scope_metrics for metric in scope.metrics
+    )
+    points = [point for metric in found if metric.name == name for point in metric.data.data_points]
+    return sum(point.count if hasattr(point, "count") else point.value for point in points)

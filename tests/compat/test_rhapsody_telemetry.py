@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.otlp_receiver import Receiver, listening
 from opentelemetry.trace import StatusCode
 
+from flightlog.compat.rhapsody import ComputeTask, Session
+from flightlog.compat.rhapsody.backends import ConcurrentExecutionBackend
 from flightlog.compat.rhapsody.telemetry import TelemetryReader, TelemetrySubscriber
 from flightlog.compat.rhapsody.telemetry.adapters import TelemetryAdapter
 from flightlog.compat.rhapsody.telemetry.events import (
@@ -93,11 +96,16 @@ def test_an_event_has_an_id_of_its_own_and_happened_when_it_says():
 
 
 def test_a_seeded_program_draws_the_same_numbers_with_telemetry():
+    def session() -> tuple[TelemetryManager, float]:
+        random.seed(7)
+        life = told(TaskCreated), told(TaskStarted), told(TaskCompleted, duration_seconds=1.0)
+        return after(*life), random.random()
+
+    (one, drawn), (other, drawn_again) = session(), session()
     random.seed(7)
-    after(told(TaskCreated), told(TaskStarted), told(TaskCompleted, duration_seconds=1.0))
-    drawn = random.random()
-    random.seed(7)
-    assert random.random() == drawn
+    assert drawn == drawn_again == random.random()
+    ids = {span.context.span_id for manager in (one, other) for span in manager.read_traces()}
+    assert len(ids) == 4  # sessions of two seeded programs have ids of their own
 
 
 def test_a_sample_is_of_a_node_or_of_one_gpu():
@@ -472,3 +480,104 @@ def test_telemetry_ends_though_the_programs_threads_are_all_busy_or_gone():
 
     asyncio.run(run())
     assert ends.count("SessionEnded") == 1
+
+
+def test_prometheus_shows_the_names_that_dashboards_of_rhapsody_ask_for():
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+
+    async def run() -> str:
+        manager = TelemetryManager("s", metric_readers=[PrometheusMetricReader(registry=registry)])
+        await manager.start()
+        manager.emit(
+            told(ResourceUpdate, None, node_id="n", cpu_percent=1.0, memory_percent=2.0, gpu_percent=3.0)
+        )
+        for kind in (TaskSubmitted, TaskStarted, TaskCompleted):
+            manager.emit(told(kind))
+        manager.emit(told(TaskFailed, "t2"))
+        manager.emit(told(TaskCanceled, "t3"))
+        manager.summary()
+        page = generate_latest(registry).decode()
+        await manager.stop()
+        return page
+
+    page = asyncio.run(run())
+    names = {line.partition("{")[0] for line in page.splitlines() if not line.startswith("#")}
+    counters = {f"tasks_{what}_total" for what in ("submitted", "started", "completed", "failed", "canceled")}
+    assert counters | {
+        "tasks_running",
+        "node_cpu_utilization",
+        "node_memory_utilization",
+        "node_gpu_utilization",
+        "task_duration_seconds_bucket",
+        "task_duration_seconds_count",
+        "task_duration_seconds_sum",
+    } == {name for name in names if name.startswith(("task", "node"))}
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_a_subscriber_that_raises_is_said_once(caplog, kind):
+    def refuse(event: BaseEvent) -> None:
+        raise RuntimeError("no such table")
+
+    async def refuse_later(event: BaseEvent) -> None:
+        refuse(event)
+
+    async def run() -> None:
+        manager = TelemetryManager("s")
+        await manager.start()
+        manager.subscribe(refuse if kind == "function" else refuse_later)
+        for number in range(5):
+            manager.emit(told(TaskSubmitted, str(number)))
+        await manager.stop()
+
+    asyncio.run(run())
+    (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "a subscriber raised" in said.message
+    assert "no such table" in str(said.exc_info)
+
+
+@pytest.mark.parametrize("recorded", ["on", "off"])
+def test_a_gpu_that_cannot_be_sampled_for_want_of_an_extra_is_said_once(monkeypatch, caplog, recorded):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("FLIGHTLOG_TELEMETRY", recorded)
+
+    async def run() -> None:
+        async with Session([ConcurrentExecutionBackend(num_workers=1)]) as session:
+            await session.start_telemetry(resource_poll_interval=0.05)
+            while not any("flightlog[gpu]" in record.message for record in caplog.records):
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+    said = [record.levelname for record in caplog.records if "flightlog[gpu]" in record.message]
+    assert said == ["WARNING"]
+
+
+@pytest.mark.parametrize("exported", ["by its own exporter", "by Flightlog"])
+def test_every_span_arrives_once_where_an_endpoint_is_set(tmp_path, monkeypatch, exported):
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    receiver = Receiver()
+    with listening(receiver) as address:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        monkeypatch.setenv("FLIGHTLOG_FOLLOWERS_WAIT", "60")
+
+        async def run() -> TelemetryManager:
+            own = [BatchSpanProcessor(OTLPSpanExporter())] if exported == "by its own exporter" else None
+            async with Session([ConcurrentExecutionBackend(num_workers=2)]) as session:
+                telemetry = await session.start_telemetry(span_processors=own)
+                tasks = [ComputeTask(function=abs, args=(number,)) for number in range(20)]
+                await session.submit_tasks(tasks)
+                await session.wait_tasks(tasks)
+            return telemetry
+
+        telemetry = asyncio.run(run())
+    spans = {f"{span.context.span_id:016x}" for span in telemetry.read_traces()}
+    assert len(spans) == 21
+    assert sorted(receiver.span_ids()) == sorted(spans)
+    assert receiver.points  # what only the run has is sent all the same

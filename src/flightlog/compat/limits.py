@@ -21,8 +21,15 @@ class CompatLimits:
     """Executables with a metric label of their own; all others share one."""
     max_remembered_tasks: Final = 10_000
     """Ended tasks that are remembered for late events."""
+    max_unrecorded_durations: Final = 10_000
+    """Durations of tasks that wait for somebody to read the histogram of them."""
     max_readable_spans: Final = 100_000
     """Ended spans that `read_traces` gives; older ones are in the checkpoint file and in the run."""
+
+    host_names_timeout_s: Final = 5.0
+    """Seconds that Dask workers have to tell the names of their hosts."""
+    cancel_poll_s: Final = 0.2
+    """Seconds between looks at whether the command that a Dask worker runs is still wanted."""
 
     # Others
     upload_exit_wait_s: Final = 60.0

@@ -18,7 +18,7 @@ import posix
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -94,10 +94,16 @@ def asked_followers(run_path: Path, settings: Settings) -> dict[str, list[str]]:
     return asked
 
 
-def start_asked(run_path: Path, settings: Settings, trouble: Trouble | None = None) -> None:
-    """Start every follower that the environment asks for; as `start_follower`."""
+def start_asked(
+    run_path: Path, settings: Settings, trouble: Trouble | None = None, sent_otherwise: Iterable[str] = ()
+) -> None:
+    """Start every follower that the environment asks for; as `start_follower`.
+
+    `sent_otherwise` are signals, such as `traces`, that the program sends to OpenTelemetry's endpoint itself.
+    """
+    environ = os.environ | {f"OTEL_{signal.upper()}_EXPORTER": "none" for signal in sent_otherwise}
     for name, arguments in asked_followers(run_path, settings).items():
-        start_follower(run_path, name, arguments, trouble=trouble)
+        start_follower(run_path, name, arguments, environ=environ, trouble=trouble)
 
 
 def start_follower(

@@ -396,7 +396,8 @@ def begin(
         recorder.trouble(reason, f"cannot write {path}: {reason}")
     if not alone:
         recorder.trouble("subinterpreter", NO_THREADS)
-    start_asked(path, settings, recorder.trouble)  # before the sampling, which is not to see it
+    # Before the sampling, which is not to see it.
+    start_asked(path, settings, recorder.trouble, options.get("sent_otherwise", ()))
     owned = OwnedRun(run, settings, interval, options["samplers"])
     if provider != COMMAND and (job := job_here(host=host)) is not None:
         run.emit(job)

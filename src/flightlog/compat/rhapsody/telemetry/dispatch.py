@@ -1,4 +1,4 @@
-"""Event processing on a thread: task counts, spans, the checkpoint file, and subscribers."""
+"""Counts of tasks; and a thread that delivers events to the checkpoint file and to subscribers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_Labels = tuple[str, str, str, str]
+"""Session, backend, executable and type of a task."""
 
-@dataclasses.dataclass(eq=False)
+
+@dataclasses.dataclass(eq=False, slots=True)
 class TaskRecord:
     """What telemetry knows of a task from its first event on."""
 
@@ -48,7 +51,26 @@ class TaskRecord:
     queue_s: float | None = None
     created: bool = False
     started_at: float | None = None
+    labels: _Labels | None = None
+    """Of its metrics."""
+    ids: dict[str, str] = dataclasses.field(init=False)
+    """As they are in the events of a run."""
+    attributes: dict[str, Any] | None = None
+    """Of its span; None before that begins."""
+    start_ns: int = 0
+    moments: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    """Names and times of the events in its span."""
+    end_ns: int | None = None
+    span: Any = None
+    """OpenTelemetry's, once somebody wants it."""
     span_ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.ids = {
+            "trace_id": f"{self.trace_id:032x}",
+            "span_id": f"{self.span_id:016x}",
+            "parent_id": f"{self.parent.span_id:016x}",
+        }
 
 
 QueuedEvent = tuple[BaseEvent, TaskRecord | None]
@@ -86,20 +108,28 @@ class Subscribers:
         self._bus = Bus()
         self._first: Any = None
         self._pending: set[Future[Any]] = set()
+        self._warned = False
+        self.there = False
+        """Whether there is one."""
 
     def add(self, callback: Callable[[BaseEvent], Any]) -> None:
         """Deliver all later events to a function."""
         deliver: Any = partial(self._call_on_loop, callback) if is_coroutine_function(callback) else callback
         with self._lock:
             self._bus.subscribe(deliver, None, sys.maxsize)
+            self.there = True
             if self._first is not None:
                 self._bus.subscriptions[-1].offer(self._first)
+
+    def begin(self, first: SessionStarted) -> None:
+        """Keep the session's first event for those that come later."""
+        with self._lock:
+            self._first = first
+            self._bus.publish(cast(Any, first))
 
     def publish(self, event: Any) -> None:
         """Queue an event for all subscribers; never waits."""
         with self._lock:
-            if isinstance(event, SessionStarted):
-                self._first = event
             self._bus.publish(event)
 
     async def finish(self) -> None:
@@ -117,7 +147,14 @@ class Subscribers:
             return
         future = asyncio.run_coroutine_threadsafe(callback(event), self.loop)
         self._pending.add(future)
-        future.add_done_callback(self._pending.discard)
+        future.add_done_callback(self._called)
+
+    def _called(self, future: Future[Any]) -> None:
+        self._pending.discard(future)
+        if future.cancelled() or (error := future.exception()) is None or self._warned:
+            return
+        self._warned = True
+        log.warning("a subscriber raised; its later errors are not logged", exc_info=error)
 
 
 async def on_own_thread(work: Callable[[], object]) -> None:
@@ -135,7 +172,7 @@ async def on_own_thread(work: Callable[[], object]) -> None:
 
 
 class Dispatch:
-    """Processes queued events until None comes; `run` is the thread's target.
+    """Delivers events, on a thread whose target is `run`, until None comes: to the file and to subscribers.
 
     Metrics are written to the file every `interval_s` seconds, if set, and at the end; each span once, when
     it has ended.
@@ -144,53 +181,54 @@ class Dispatch:
     def __init__(
         self,
         queue: SimpleQueue[QueuedEvent | None],
-        counts: SessionCounts,
         subscribers: Subscribers,
         file: CheckpointFile | None,
         interval_s: float | None,
     ) -> None:
-        self._queue, self.counts, self._subscribers, self._file = queue, counts, subscribers, file
-        self._interval_s = interval_s
+        self._queue, self._subscribers, self._file = queue, subscribers, file
+        self._interval_s = None if file is None else interval_s
         self._lines: list[dict[str, Any]] = []
         self._warned = False
-        self.last_metrics: Any = None
-        """The metrics at the end; None before."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anybody to deliver events to."""
+        return self._file is not None or self._subscribers.there
 
     def span_ended(self, span: Any) -> None:
         """Write a span that has ended with the next batch; from any thread."""
-        self._lines.append(span_line(span))
+        if self._file is not None:
+            self._lines.append(span_line(span))
 
-    def run(self, otel: Providers) -> None:
-        """Process all events, then end the spans and metrics."""
+    def run(self, otel: Providers, tasks: Mapping[str, TaskRecord]) -> None:
+        """Deliver all events, then end the spans, also those of tasks that are open still, and metrics."""
         due = time.monotonic() + (self._interval_s or 0.0)
         batch: list[QueuedEvent | None] = []
         while None not in batch:
             batch = self._next_batch(None if self._interval_s is None else max(0.0, due - time.monotonic()))
             for number, queued in enumerate(batch):
                 if queued is not None:
-                    self._process(otel, *queued)
+                    self._deliver(otel, *queued)
                 if not number % CompatLimits.events_between_yields:
                     time.sleep(0)
             if self._interval_s is not None and time.monotonic() >= due:
                 self._go_on_after(self._measure, otel)
                 due = time.monotonic() + self._interval_s
             self._write()
-        self._go_on_after(otel.end, time.time())
-        self._go_on_after(self._measure, otel, last=True)
+        self._go_on_after(otel.end, time.time(), list(tasks.values()))
+        self._go_on_after(self._measure, otel)
         self._write()
         if self._file is not None:
             self._file.close()
         self._go_on_after(otel.shut_down)
 
-    def _measure(self, otel: Providers, *, last: bool = False) -> None:
-        metrics = otel.metrics()
-        self.last_metrics = metrics if last else None
-        self._lines.append(metric_line(metrics))
+    def _measure(self, otel: Providers) -> None:
+        self._lines.append(metric_line(otel.metrics()))
 
-    def _go_on_after(self, step: Callable[..., None], *args: Any, **options: Any) -> None:
+    def _go_on_after(self, step: Callable[..., None], *args: Any) -> None:
         """Run a step in which the user's processors and readers may raise; a failure is logged."""
         try:
-            step(*args, **options)
+            step(*args)
         except Exception:
             log.warning("a processor or reader of OpenTelemetry's failed", exc_info=True)
 
@@ -205,19 +243,19 @@ class Dispatch:
                 batch.append(self._queue.get_nowait())
         return batch
 
-    def _process(self, otel: Providers, event: BaseEvent, task: TaskRecord | None) -> None:
-        try:
-            if self._file is not None:
+    def _deliver(self, otel: Providers, event: BaseEvent, task: TaskRecord | None) -> None:
+        if self._file is not None:
+            try:
                 self._lines.append(event_line(event, *otel.ids(task)))
-            self.counts.add(event)
-            if task is not None:
-                otel.add(event, task)
-        except Exception:
-            # Whatever it is, it may be so every time.
-            level = logging.DEBUG if self._warned else logging.WARNING
-            self._warned = True
-            log.log(level, "an event of type %s was not taken in", event.event_type, exc_info=True)
-        self._subscribers.publish(event)
+                if task is not None and event.event_type in ENDS and (span := otel.span_of(task)) is not None:
+                    self._lines.append(span_line(span))
+            except Exception:
+                # Whatever it is, it may be so every time.
+                level = logging.DEBUG if self._warned else logging.WARNING
+                self._warned = True
+                log.log(level, "an event of type %s is not in the file", event.event_type, exc_info=True)
+        if not isinstance(event, SessionStarted):  # they have that
+            self._subscribers.publish(event)
 
     def _write(self) -> None:
         lines = self._lines[:]
@@ -316,17 +354,19 @@ def _encode(line: dict[str, Any]) -> bytes:
         return msgspec.json.encode(plain)
 
 
-def task_span(span: Any) -> dict[str, Any]:
-    """A task's span as `TelemetryManager.task_spans` gives it."""
-    found = dict(span.attributes or {})
-    seconds = found.get("duration_seconds", (span.end_time - span.start_time) / 1e9)
+def task_span(task: TaskRecord) -> dict[str, Any]:
+    """The span of a task that has ended as `TelemetryManager.task_spans` gives it."""
+    assert task.attributes is not None
+    assert task.end_ns is not None
+    found = task.attributes
+    seconds = found.get("duration_seconds", (task.end_ns - task.start_ns) / 1e9)
     return {
         **dict.fromkeys(("task_id", "backend", "status")),
         **dict.fromkeys(("executable", "task_type"), ""),
         **{name: found[name] for name in _TASK_SPAN if name in found},
         "duration_seconds": round(seconds, 6),
-        "span_id": hex(span.context.span_id),
-        "trace_id": hex(span.context.trace_id),
+        "span_id": hex(task.span_id),
+        "trace_id": hex(task.trace_id),
     }
 
 
@@ -345,21 +385,33 @@ class SessionCounts:
         self.timed = 0
         self.total_s = self.least_s = self.most_s = 0.0
         self.record: Callable[[float, dict[str, str]], None] = lambda seconds, labels: None  # noqa: ARG005
+        self._unrecorded: deque[tuple[float, _Labels]] = deque()
 
-    def add(self, event: BaseEvent) -> None:
+    def add(self, event: BaseEvent, task: TaskRecord | None) -> None:
         """Process one event."""
         kind = event.event_type
         if isinstance(event, ResourceUpdate) and event.gpu_id is None:
             key, labels = _node(event)
             self._nodes[key] = (labels, event)
         elif kind in COUNTED:
-            of_task = self._labels(event)
+            of_task = None if task is None else task.labels
+            if of_task is None or of_task[1] != event.backend:
+                of_task = self._labels(event)
+                if task is not None:
+                    task.labels = of_task
             self._counts[COUNTED[kind], of_task] += 1
             if kind == "TaskStarted" and event.task_id is not None:
                 self._running.setdefault(event.task_id, of_task)
             elif kind in ENDS:
                 self._running.pop(event.task_id or "", None)
                 self._time(event, of_task)
+
+    def record_durations(self) -> None:
+        """Record the durations since the last call in the histogram; whoever reads it calls this before."""
+        with suppress(IndexError):
+            while True:
+                seconds, labels = self._unrecorded.popleft()
+                self.record(seconds, _named(labels))
 
     def count(self, what: str) -> int:
         """How many tasks were submitted, started, completed, failed or canceled, or are running."""
@@ -400,10 +452,9 @@ class SessionCounts:
         self.most_s = max(self.most_s, seconds)
         self.timed += 1
         self.total_s += seconds
-        self.record(seconds, _named(labels))
-
-
-_Labels = tuple[str, str, str, str]
+        self._unrecorded.append((seconds, labels))
+        if len(self._unrecorded) >= CompatLimits.max_unrecorded_durations:
+            self.record_durations()
 
 
 def _named(labels: _Labels) -> dict[str, str]:

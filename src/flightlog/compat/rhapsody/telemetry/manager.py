@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import socket
 import threading
 import time
 from collections import OrderedDict
@@ -28,9 +27,10 @@ from flightlog.compat.rhapsody.telemetry import dispatch, events
 from flightlog.compat.rhapsody.telemetry.dispatch import ENDS, QueuedEvent, TaskRecord
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, time_of
 from flightlog.core.errors import MissingExtra
-from flightlog.record.recording import NoopRun, Recording, record
+from flightlog.record.recording import NoopRun, Recording
 from flightlog.record.run import LiveRun
 from flightlog.record.values import clean, text_of
+from flightlog.store.liveness import this_host
 
 if TYPE_CHECKING:
     from flightlog.compat.rhapsody.telemetry.adapters import TelemetryAdapter
@@ -40,11 +40,12 @@ log = logging.getLogger(__name__)
 
 
 class TelemetryManager:
-    """Takes a session's events from any thread, and processes them on a thread of its own.
+    """Takes a session's events from any thread.
 
-    Every event is in the run when `emit` returns, and in the checkpoint file soon after; samples of this
-    machine are left out of the run, which takes its own. Metrics and spans are OpenTelemetry's, and need the
-    extra `otel`. Reading is for any thread, at any time. A forked process records into the run only.
+    Every event is in the run, in the counts and in the spans when `emit` returns, so that whoever reads
+    these, on any thread, sees it; in the checkpoint file it is soon after. Samples of this machine are left
+    out of the run, which takes its own. Metrics and spans are OpenTelemetry's, and need the extra `otel`. A
+    forked process records into the run only.
     """
 
     def __init__(
@@ -76,6 +77,9 @@ class TelemetryManager:
         self._dispatch: dispatch.Dispatch | None = None
         self._thread: threading.Thread | None = None
         self._pid = 0
+        self._interval = 1.0
+        self._lock = threading.RLock()
+        self._warned = False
 
     @property
     def session_id(self) -> str:
@@ -103,19 +107,25 @@ class TelemetryManager:
             raise MissingExtra(
                 "telemetry needs OpenTelemetry's SDK: pip install 'flightlog[otel]'"
             ) from error
-        self._record = RunRecord(self._session_id, self._tasks)
+        sent = ["traces"] if self._otel_options["span_processors"] else []
+        self._record = RunRecord(self._session_id, self._tasks, self._interval, sent)
         self._pid, self._start_time = os.getpid(), time.time()
         self._subscribers.loop = asyncio.get_running_loop()
         begun: list[TelemetryAdapter] = []
         try:
             self._dispatch = dispatch.Dispatch(
-                self._queue, self._counts, self._subscribers, self._open_file(), self._checkpoint_interval
+                self._queue, self._subscribers, self._open_file(), self._checkpoint_interval
             )
             about = self._session_id, self._start_time, self._record.run
-            self._otel = Providers(*about, self._dispatch, self._enrichers, **self._otel_options)
+            into = self._counts, self._dispatch.span_ended, self._lock
+            self._otel = Providers(*about, *into, self._enrichers, **self._otel_options)
             self._running = True
             run = {"recorder": "flightlog", "run": self.run_path and self.run_path.name}
-            self._emit_own(events.SessionStarted, attributes=run)
+            first = events.make_event(
+                events.SessionStarted, session_id=self._session_id, backend="rhapsody", attributes=run
+            )
+            self._subscribers.begin(first)
+            self.emit(first)
             for adapter in self._adapters:
                 adapter.start()
                 begun.append(adapter)
@@ -128,7 +138,7 @@ class TelemetryManager:
         for backend in self._backends.values():
             self._give_place(backend)
         self._thread = threading.Thread(
-            target=self._dispatch.run, args=(self._otel,), name="telemetry", daemon=True
+            target=self._dispatch.run, args=(self._otel, self._tasks), name="telemetry", daemon=True
         )
         self._thread.start()
         atexit.register(self._finish_at_exit)
@@ -183,12 +193,13 @@ class TelemetryManager:
         self, backend: Any, *, session_id: str, backend_name: str, interval: float = 5.0
     ) -> None:
         """Use what a backend measures, and sample its machines where there is an adapter; before or after
-        `start`.
+        `start`. The run samples this machine at the interval that was given last before it.
         """
         from flightlog.compat.rhapsody.backends import execution
         from flightlog.compat.rhapsody.telemetry import adapters
 
         self._backends[backend_name] = backend
+        self._interval = interval
         about: dict[str, Any] = {"session_id": session_id, "backend_name": backend_name, "interval": interval}
         adapter: TelemetryAdapter | None = None
         if isinstance(backend, execution.ConcurrentExecutionBackend):
@@ -219,13 +230,11 @@ class TelemetryManager:
 
     def read_metrics(self) -> Any:
         """The metrics now, as OpenTelemetry's `MetricsData`; None before the start."""
-        if self._otel is None or self._dispatch is None:
-            return None
-        return self._dispatch.last_metrics or self._otel.metrics()
+        return None if self._otel is None else self._otel.metrics()
 
     def read_traces(self) -> tuple[Any, ...]:
         """The spans that have ended, as OpenTelemetry's `ReadableSpan`, the latest 100,000."""
-        return () if self._otel is None else self._otel.ended.spans()
+        return () if self._otel is None else self._otel.spans()
 
     def export_as_otlp(self, path: str | None = None) -> str:
         """The ended spans as OTLP JSON; also written to a file, where a path is given."""
@@ -260,7 +269,8 @@ class TelemetryManager:
 
     def task_spans(self) -> list[dict[str, Any]]:
         """One dict per task that has ended; `duration_seconds` is execution, without waiting."""
-        return [dispatch.task_span(span) for span in self.read_traces() if span.name == "task"]
+        ended = () if self._otel is None else self._otel.ended.copy()
+        return [dispatch.task_span(one) for one in ended if isinstance(one, TaskRecord)]
 
     def session_duration(self) -> float:
         """Seconds from the start to the end, or to now; 0.0 before the start."""
@@ -290,7 +300,19 @@ class TelemetryManager:
             return
         task = None if event.task_id is None else self._task_of(event, event.task_id, self._otel)
         self._record.note(event, task, facts)
-        if self._pid == os.getpid():
+        if self._pid != os.getpid() or self._dispatch is None:
+            return
+        try:
+            with self._lock:
+                self._counts.add(event, task)
+                if task is not None:
+                    self._otel.add(event, task)
+        except Exception:
+            # Whatever it is, it may be so every time.
+            level = logging.DEBUG if self._warned else logging.WARNING
+            self._warned = True
+            log.log(level, "an event of type %s was not taken in", event.event_type, exc_info=True)
+        if self._dispatch.wanted:
             self._queue.put((event, task))
 
     def _task_of(self, event: BaseEvent, task_id: str, otel: Providers) -> TaskRecord:
@@ -396,20 +418,25 @@ def _common(event: BaseEvent, task: TaskRecord, timestamp: str) -> dict[str, Any
         "task": task.name,
         "task_id": event.task_id,
         "component": task.backend or None,
-        "trace_id": f"{task.trace_id:032x}",
-        "span_id": f"{task.span_id:016x}",
-        "parent_id": f"{task.parent.span_id:016x}",
+        **task.ids,
     }
 
 
 class RunRecord:
     """Records the events of a session into a run of its own. Thread-safe; no method raises.
 
-    `run` is None where recording is switched off; `tasks` are those that have not ended.
+    `run` is None where recording is switched off; `tasks` are those that have not ended. The machine is
+    sampled every `interval_s` seconds. `sent` are the signals that the program sends to OpenTelemetry's
+    endpoint itself, and that the run does not send once more.
     """
 
-    def __init__(self, session_id: str, tasks: Mapping[str, TaskRecord]) -> None:
-        self._recording: Recording | None = record(session_id, provider="rhapsody")
+    def __init__(
+        self, session_id: str, tasks: Mapping[str, TaskRecord], interval_s: float, sent: list[str]
+    ) -> None:
+        options = {"sample_interval_s": interval_s, "samplers": None, "target": None, "provider": "rhapsody"}
+        self._recording: Recording | None = Recording(
+            session_id, None, {}, {**options, "sent_otherwise": sent}
+        )
         run = self._recording.__enter__()
         self.run: LiveRun | None = None if isinstance(run, NoopRun) else run
         self._tasks = tasks
@@ -452,8 +479,8 @@ class RunRecord:
         task = self._tasks.get(task_id)
         if task is None or self.run is None:
             return None
-        span_id, parent_id = f"{task.span_id:016x}", f"{task.parent.span_id:016x}"
-        return RunPlace(self.run, task.name, span_id, parent_id, task.submitted_at)
+        ids = task.ids
+        return RunPlace(self.run, task.name, ids["span_id"], ids["parent_id"], task.submitted_at)
 
     def end(self, error: BaseException | None = None) -> None:
         """End the run, failed if there was an error; may be called again."""
@@ -517,7 +544,7 @@ class RunRecord:
     def _note_sample(self, run: LiveRun, event: ResourceUpdate, when: str) -> None:
         """Record a sample of another machine or a worker; this machine is sampled by the run itself."""
         worker = event.attributes.get("worker")
-        if worker is None and event.node_id in {None, socket.gethostname()}:
+        if worker is None and event.node_id in {None, this_host()}:
             return
         sample = recorded.ResourceSample(
             timestamp=when,

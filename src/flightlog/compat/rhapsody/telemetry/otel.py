@@ -9,7 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from opentelemetry import context, trace
@@ -17,11 +17,11 @@ from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from flightlog.compat.limits import CompatLimits
-from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, Dispatch, SessionCounts, TaskRecord
+from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, SessionCounts, TaskRecord
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, random_id, time_of
 from flightlog.export.otlp.model import OtlpEvent, OtlpSpan, json_form
 from flightlog.export.otlp.model import Resource as OtlpResource
@@ -38,8 +38,10 @@ _STATUS = {"TaskCompleted": "completed", "TaskFailed": "failed", "TaskCanceled":
 class Providers:
     """OpenTelemetry's meters and tracers of one session, and the session's span.
 
-    Where there is a run, the session's span has its ids, so that both are one trace. `dispatch` is told of
-    every ended span, on the thread that ended it.
+    Where there is a run, the session's span has its ids, so that both are one trace. `ended` are spans that
+    have ended, and tasks, whose spans are made when somebody reads them; at once where there are processors,
+    which are called on the thread that emits. `write` is called with every other ended span, on the thread
+    that ended it. Thread-safe with `lock`, which who adds events holds.
     """
 
     def __init__(
@@ -47,21 +49,24 @@ class Providers:
         session_id: str,
         started_at: float,
         run: LiveRun | None,
-        dispatch: Dispatch,
+        counts: SessionCounts,
+        write: Callable[[Any], None],
+        lock: AbstractContextManager[Any],
         enrichers: list[Callable[[BaseEvent], dict[str, Any]]],
         span_processors: Sequence[Any] = (),
         metric_readers: Sequence[Any] = (),
         resource: Any | None = None,
     ) -> None:
-        self._run = run
+        self._run, self._counts, self._write, self._lock = run, counts, write, lock
+        self._live, self._warned = bool(span_processors), False
+        self.ended: deque[TaskRecord | ReadableSpan] = deque(maxlen=CompatLimits.max_readable_spans)
         self.resource = resource or Resource.create({"service.name": "rhapsody", "session_id": session_id})
         self._reader = InMemoryMetricReader()
         self._meters = MeterProvider(metric_readers=[self._reader, *metric_readers], resource=self.resource)
-        instrument(self._meters.get_meter("rhapsody"), dispatch.counts)
+        instrument(self._meters.get_meter("rhapsody"), counts)
         self._given = PresetIds()
         self._tracers = TracerProvider(resource=self.resource, id_generator=self._given)
-        self.ended = EndedSpans(dispatch.span_ended)
-        for processor in (self.ended, *span_processors):
+        for processor in span_processors:
             self._tracers.add_span_processor(processor)
         self._tracer = self._tracers.get_tracer("rhapsody")
         run_ids = None if run is None else (int(run.info.trace_id, 16), int(run.info.span_id, 16))
@@ -75,8 +80,7 @@ class Providers:
         if not self._ids.is_valid and run_ids is not None:  # OpenTelemetry is switched off; the run is not
             self._ids = trace.SpanContext(*run_ids, is_remote=False)
         self._enrichers = enrichers
-        self._open: dict[str, Any] = {}
-        """Spans of tasks that have not ended, by task."""
+        self._last_metrics: Any = None
         self._before: Any = None
 
     def enter(self) -> None:
@@ -101,8 +105,8 @@ class Providers:
         return whose.trace_id, whose.span_id
 
     def metrics(self) -> Any:
-        """All metrics now."""
-        return self._reader.get_metrics_data()
+        """All metrics, now or at the end."""
+        return self._last_metrics or self._reader.get_metrics_data()
 
     @contextmanager
     def scope(self, name: str, attributes: Mapping[str, Any]) -> Iterator[None]:
@@ -114,7 +118,7 @@ class Providers:
                 recorded.tags.update(attributes)
                 self._given.give(int(recorded.span_id, 16))
             span = self._tracer.start_span(name, context=inside, attributes=dict(attributes))
-            ends.callback(span.end)
+            ends.callback(self._end_own, span)
             ends.callback(context.detach, self._attach(span))
             yield
 
@@ -129,65 +133,115 @@ class Providers:
         span = here if here.get_span_context().is_valid else self.session
         span.add_event(event.event_type, {name: str(value) for name, value in event.attributes.items()})
 
-    def end(self, now: float) -> None:
+    def end(self, now: float, open_tasks: Iterable[TaskRecord]) -> None:
         """End the session's span, and those of tasks without an end."""
-        for span in self._open.values():
-            span.set_attribute("incomplete_lifecycle", True)
-            span.end(nanoseconds(now))
-        self._open.clear()
-        self.session.end(nanoseconds(now))
+        for task in open_tasks:
+            if task.attributes is not None:
+                task.attributes["incomplete_lifecycle"] = True
+                self._close_task(task, nanoseconds(now))
+                if (span := self.span_of(task)) is not None:
+                    self._write(span)
+        self._end_own(self.session, nanoseconds(now))
+
+    def _end_own(self, span: Any, end_ns: int | None = None) -> None:
+        recording = span.is_recording()
+        try:
+            span.end(end_ns)
+        finally:
+            if recording:
+                self._keep(span)
+                self._write(span)
 
     def shut_down(self) -> None:
         """Let processors and readers finish."""
+        self._last_metrics = self.metrics()
         self._meters.shutdown()
         self._tracers.shutdown()
 
     def add(self, event: BaseEvent, task: TaskRecord) -> None:
         """Process one event of a task: its span, whose ids were known before, begins or ends."""
-        kind, task_id = event.event_type, event.task_id
-        assert task_id is not None
-        span = self._open.get(task_id)
+        kind, at_ns = event.event_type, nanoseconds(time_of(event))
         if kind in _STATUS:
-            self._end_task(event, span, task)
-        elif kind in {"TaskCreated", "TaskStarted"} and span is None:
-            self._start_task(event, task, nanoseconds(time_of(event)), enrich=True)
-        elif kind in {"TaskQueued", "TaskStarted"} and span is not None:
-            span.add_event(kind, {"task_id": task_id}, nanoseconds(time_of(event)))
+            self._end_task(event, task, at_ns)
+        elif kind in {"TaskCreated", "TaskStarted"} and task.attributes is None:
+            self._start_task(event, task, at_ns, enrich=True)
+        elif kind in {"TaskQueued", "TaskStarted"} and task.attributes is not None:
+            task.moments.append((kind, at_ns))
 
-    def _start_task(self, event: BaseEvent, task: TaskRecord, start_ns: int, *, enrich: bool) -> Any:
-        assert event.task_id is not None
+    def _start_task(self, event: BaseEvent, task: TaskRecord, start_ns: int, *, enrich: bool) -> None:
         whose = {"session_id": event.session_id, "backend": event.backend or "", "task_id": event.task_id}
-        attributes = {**whose, **_what_runs(event)}
+        task.attributes, task.start_ns = {**whose, **_what_runs(event)}, start_ns
         for enricher in self._enrichers if enrich else ():
             try:
-                attributes |= enricher(event)
+                task.attributes |= enricher(event)
             except Exception:
                 log.debug("a span enricher failed", exc_info=True)
+        if self._live:
+            self._start_span(task)
+
+    def _end_task(self, event: Any, task: TaskRecord, end_ns: int) -> None:
+        if task.end_ns is not None:
+            return
+        duration_s = duration_of(event)
+        if task.attributes is None:
+            self._start_task(event, task, end_ns - nanoseconds(duration_s or 0.0), enrich=False)
+        assert task.attributes is not None
+        status = _STATUS[event.event_type]
+        task.attributes |= {"status": status, "duration_seconds": duration_s or 0.0, **_what_runs(event)}
+        if event.attributes.get("incomplete_lifecycle"):
+            task.attributes["incomplete_lifecycle"] = True
+        if status == "failed":
+            task.attributes["error_type"] = event.attributes.get("error_type", event.error_type)
+        self._close_task(task, end_ns)
+
+    def _close_task(self, task: TaskRecord, end_ns: int) -> None:
+        task.end_ns = end_ns
+        self._keep(task)
+        if self._live:
+            self.span_of(task)
+
+    def _start_span(self, task: TaskRecord) -> None:
         self._given.give(task.span_id)
         inside = trace.set_span_in_context(trace.NonRecordingSpan(task.parent))
-        span = self._tracer.start_span("task", context=inside, attributes=attributes, start_time=start_ns)
-        self._open[event.task_id] = span
-        return span
+        task.span = self._tracer.start_span(
+            "task", context=inside, attributes=task.attributes, start_time=task.start_ns
+        )
 
-    def _end_task(self, event: Any, span: Any, task: TaskRecord) -> None:
-        end_ns, duration_s = nanoseconds(time_of(event)), duration_of(event)
-        if span is None:
-            if task.span_ended:
-                return
-            span = self._start_task(event, task, end_ns - nanoseconds(duration_s or 0.0), enrich=False)
-        status = _STATUS[event.event_type]
-        span.set_attributes({"status": status, "duration_seconds": duration_s or 0.0, **_what_runs(event)})
-        if event.attributes.get("incomplete_lifecycle"):
-            span.set_attribute("incomplete_lifecycle", True)
-        if status == "failed":
-            error_type = event.attributes.get("error_type", event.error_type)
-            span.set_attribute("error_type", error_type)
-            span.set_status(trace.StatusCode.ERROR, error_type)
-        elif status == "completed":
+    def _end_span(self, task: TaskRecord) -> None:
+        span, attributes = task.span, task.attributes or {}
+        for name, at_ns in task.moments:
+            span.add_event(name, {"task_id": attributes.get("task_id")}, at_ns)
+        span.set_attributes(attributes)
+        if attributes.get("status") == "failed":
+            span.set_status(trace.StatusCode.ERROR, attributes["error_type"])
+        elif attributes.get("status") == "completed":
             span.set_status(trace.StatusCode.OK)
-        del self._open[event.task_id]
-        task.span_ended = True
-        span.end(end_ns)
+        span.end(task.end_ns)
+
+    def span_of(self, task: TaskRecord) -> Any:
+        """The span of a task that has ended; None where OpenTelemetry is switched off."""
+        with self._lock:
+            if task.span is None:
+                self._start_span(task)
+            if not task.span_ended:
+                task.span_ended = True
+                self._end_span(task)
+        return task.span if hasattr(task.span, "attributes") else None
+
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        """The latest ended spans, in order."""
+        found = (self.span_of(one) if isinstance(one, TaskRecord) else one for one in self.ended.copy())
+        return tuple(span for span in found if span is not None)
+
+    def _keep(self, ended: TaskRecord | ReadableSpan) -> None:
+        """Keep what has ended to be read, and the latest ones where they are many."""
+        if len(self.ended) == CompatLimits.max_readable_spans and not self._warned:
+            self._warned = True
+            log.warning(
+                "more than %d spans: read_traces() gives the latest ones, the file has all",
+                CompatLimits.max_readable_spans,
+            )
+        self.ended.append(ended)
 
 
 class PresetIds(IdGenerator):
@@ -211,47 +265,28 @@ class PresetIds(IdGenerator):
         return given or random_id(128)
 
 
-class EndedSpans(SpanProcessor):
-    """Keeps the latest ended spans, and calls a function with each."""
-
-    def __init__(self, ended: Callable[[ReadableSpan], None]) -> None:
-        self._spans: deque[ReadableSpan] = deque(maxlen=CompatLimits.max_readable_spans)
-        self._ended = ended
-        self._warned = False
-
-    def on_end(self, span: ReadableSpan) -> None:
-        """A span has ended."""
-        if len(self._spans) == CompatLimits.max_readable_spans and not self._warned:
-            self._warned = True
-            log.warning(
-                "more than %d spans: read_traces() gives the latest ones, the file has all",
-                CompatLimits.max_readable_spans,
-            )
-        self._spans.append(span)
-        self._ended(span)
-
-    def spans(self) -> tuple[ReadableSpan, ...]:
-        """The ended spans, in order."""
-        return tuple(self._spans.copy())
-
-
 def instrument(meter: Any, counts: SessionCounts) -> None:
-    """Create the session's instruments, which read the counts. No label grows with the number of tasks."""
+    """Create the session's instruments, which read the counts. No label grows with the number of tasks.
+
+    None has a unit: Prometheus would append it to the name, which dashboards know without it.
+    """
 
     def ask(what: str) -> Callable[[Any], Iterable[Any]]:
-        return lambda options: [  # noqa: ARG005 - the SDK's signature
-            Observation(value, labels) for value, labels in counts.observed(what)
-        ]
+        def observe(_options: Any) -> list[Any]:
+            counts.record_durations()  # those of the histogram are collected after all these
+            return [Observation(value, labels) for value, labels in counts.observed(what)]
+
+        return observe
 
     for what in COUNTED.values():
         meter.create_observable_counter(f"tasks_{what}", [ask(what)], description=f"Tasks {what}")
     now = "Tasks that run now"
     meter.create_observable_up_down_counter("tasks_running", [ask("running")], description=now)
     execution = "Execution of a task, without its waiting"
-    counts.record = meter.create_histogram("task_duration_seconds", unit="s", description=execution).record
+    counts.record = meter.create_histogram("task_duration_seconds", description=execution).record
     for name in ("cpu", "memory", "gpu"):
-        asked, what = [ask(f"{name}_percent")], f"How busy a node's {name} is"
-        meter.create_observable_gauge(f"node_{name}_utilization", asked, unit="%", description=what)
+        asked, what = [ask(f"{name}_percent")], f"How busy a node's {name} is, in percent"
+        meter.create_observable_gauge(f"node_{name}_utilization", asked, description=what)
 
 
 def current_span_of(session: Any) -> Any | None:

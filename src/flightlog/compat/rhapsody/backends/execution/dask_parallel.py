@@ -8,6 +8,7 @@ import logging
 import time
 from typing import Any, Self
 
+from flightlog.compat.limits import CompatLimits
 from flightlog.compat.rhapsody.api.errors import BackendError
 from flightlog.compat.rhapsody.backends import base
 from flightlog.compat.rhapsody.backends.base import StandardBackend, failed
@@ -25,7 +26,7 @@ class DaskExecutionBackend(StandardBackend):
 
     A given client or cluster stays open at the end; without either a local cluster is started and closed.
     `resources` are further arguments of `distributed.Client`. A task is RUNNING when a worker runs it. Its
-    `task_backend_specific_kwargs` go to `Client.submit`.
+    `task_backend_specific_kwargs` go to `Client.submit`. A cancelled command is killed by its worker.
     """
 
     def __init__(
@@ -197,6 +198,16 @@ def _call_on_worker(work: Work, topic: str) -> Outcome:
 
 
 async def _run_command_there(task: dict[str, Any], folder: str) -> dict[str, Any]:
-    found = await base.run_command(task, folder, lambda started_at: None)  # noqa: ARG005 - said already
+    """Run a command on a worker, and kill it once the worker has been told to forget its task."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    key, known = worker.get_current_task(), worker.state.tasks
+    running = asyncio.ensure_future(base.run_command(task, folder, lambda started_at: None))  # noqa: ARG005
+    while not (await asyncio.wait({running}, timeout=CompatLimits.cancel_poll_s))[0]:
+        held = known.get(key)
+        if held is None or held.state == "cancelled":
+            running.cancel()
+    found = running.result()
     found.pop("measured")
     return found

@@ -1,0 +1,7 @@
+"""Adapters: samplers of the machines that a backend runs on."""
+
+from flightlog.compat.rhapsody.telemetry.adapters.base import TelemetryAdapter
+from flightlog.compat.rhapsody.telemetry.adapters.concurrent import ConcurrentTelemetryAdapter
+from flightlog.compat.rhapsody.telemetry.adapters.dask import DaskTelemetryAdapter
+
+__all__ = ["ConcurrentTelemetryAdapter", "DaskTelemetryAdapter", "TelemetryAdapter"]
