@@ -44,8 +44,12 @@ APART = {
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 PACKAGE_ROOT_LEVEL = LEVEL["session"]
 """The names users import from `flightlog` itself come from here or below."""
-MAY_POINT_UPWARDS = {("flightlog", "flightlog.notebook.extension")}
-"""What IPython calls by its name in the package itself, for `%load_ext flightlog`."""
+MAY_POINT_UPWARDS = {
+    ("flightlog", "flightlog.notebook.extension"),
+    ("flightlog.store.readable", "flightlog.analyze.report.summary"),
+}
+"""What IPython calls by its name in the package itself, for `%load_ext flightlog`; and `run.summary()`, which
+loads the analysis when it is called."""
 MAY_USE_THE_PACKAGE_AS_USERS_DO = {"cli", "demo", "__main__"}
 HEAVY = {
     "IPython",

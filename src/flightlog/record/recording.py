@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from flightlog.core.errors import UsageError
+from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.interruption import HandlersWait, pass_interruption
 from flightlog.core.settings import DEFAULT_RUNS_DIR, read_settings
 from flightlog.core.threads import quick_handovers
@@ -21,6 +21,7 @@ from flightlog.record.context import active_runs, join_with
 from flightlog.record.failure import on_out_of_memory
 from flightlog.record.span import NOOP, NoopSpan
 from flightlog.record.values import ask
+from flightlog.store.readable import Readable
 from flightlog.store.runs_folder import address_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from flightlog.record.lifecycle import OwnedRun
     from flightlog.record.run import LiveRun
     from flightlog.samplers import Sampler
+    from flightlog.store.run import Run
 
 log = logging.getLogger("flightlog")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -192,8 +194,8 @@ def settle_signals() -> None:
         lifecycle.signals.settle()
 
 
-class NoopRun:
-    """Does nothing, keeps nothing, and has the interface of a run."""
+class NoopRun(Readable):
+    """Does nothing, keeps nothing, and has the interface of a run; to read it is a `RunNotFound`."""
 
     __slots__ = ()
 
@@ -201,6 +203,10 @@ class NoopRun:
     path = DEFAULT_RUNS_DIR / run_id
     """Where there is nothing."""
     info = None
+
+    def opened(self) -> Run:
+        """There is none."""
+        raise RunNotFound("nothing is recorded here: there is no run to read")
 
     def task(self, _name: str, /, **_args: Any) -> NoopSpan:
         """The no-op span."""

@@ -24,14 +24,17 @@ from flightlog.record.span import RootSpan, RunSpan, Span, current
 from flightlog.record.task import TaskSpan, lane_name
 from flightlog.record.values import bounded, clean, encodable, text_of
 from flightlog.store.layout import RunInfo
+from flightlog.store.readable import Readable
 
 if TYPE_CHECKING:
     import hashlib
 
+    from flightlog.store.run import Run
 
-class LiveRun(Displayed):
+
+class LiveRun(Displayed, Readable):
     """A run that is being recorded. Every method may be called from any thread at any time; none of them
-    raises.
+    raises, but those that read the run.
     """
 
     def __init__(self, path: Path, info: RunInfo, recorder: Recorder) -> None:
@@ -45,6 +48,8 @@ class LiveRun(Displayed):
         self._lanes_lock = threads.RLock()  # a signal handler may end the run in the middle of it
         self._on_fork: list[Callable[[], None]] = []
         self._on_end: list[Callable[[str], None]] = []
+        self.before_reading: list[Callable[[], object]] = []
+        """What brings lines into the directory that have come here and are not written yet."""
 
     def __repr__(self) -> str:
         return f"LiveRun({str(self.path)!r})"
@@ -58,6 +63,14 @@ class LiveRun(Displayed):
     def owned(self) -> bool:
         """Whether this process made the run, or has taken it over, so that its end is the run's."""
         return self.recorder.files.info.owner or self.taken_over
+
+    def opened(self) -> Run:
+        """The run as it is now, with everything that was recorded before; raises as `open_run` does."""
+        from flightlog.store.completing import open_run
+
+        for bring_in in list(self.before_reading):
+            bring_in()
+        return open_run(self.path)
 
     def task(self, name: str, /, **args: Any) -> TaskSpan:
         """A task to use with `with`: submitted and started now, completed or failed when the block ends."""
@@ -174,6 +187,7 @@ class LiveRun(Displayed):
     def after_fork(self) -> None:
         """Go on as a writer of its own in a forked child."""
         self._lanes, self._lanes_lock = {}, threads.RLock()
+        self.before_reading = []
         self.recorder.after_fork()
         for action in self._on_fork:
             action()

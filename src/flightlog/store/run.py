@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageError
@@ -23,6 +23,7 @@ from flightlog.store.read.events import Completeness, RunReading
 from flightlog.store.read.files import find_parts, size_at
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.read.writers import has_said_its_end, read_writers, run_as_it_ended
+from flightlog.store.readable import Readable
 from flightlog.store.runs_folder import Note, address_of, fetch_run, folder_of_runs, place, remote_run, warn
 
 if TYPE_CHECKING:
@@ -37,21 +38,7 @@ class Ending:
     duration_s: float | None
 
 
-class _TableOf:
-    """One of a run's tables, as an attribute of the run; read when it is asked for rows or a frame."""
-
-    def __init__(self, view: str) -> None:
-        self._view = view
-
-    @overload
-    def __get__(self, run: None, of: type[Run]) -> _TableOf: ...
-    @overload
-    def __get__(self, run: Run, of: type[Run]) -> Table: ...
-    def __get__(self, run: Run | None, of: type[Run]) -> Table | _TableOf:
-        return self if run is None else run.sql(f"FROM {self._view}")
-
-
-class Run(Displayed):
+class Run(Displayed, Readable):
     """What stands in a run directory. Documents are read when the run is opened, events when they are asked
     for.
 
@@ -60,22 +47,6 @@ class Run(Displayed):
 
     The tables of a run are attributes, `run.tasks.df()`, and `run.sql("SELECT …")` asks anything of them.
     """
-
-    tasks = _TableOf("tasks")
-    attempts = _TableOf("attempts")
-    spans = _TableOf("spans")
-    concurrency = _TableOf("concurrency")
-    workers = _TableOf("workers")
-    jobs = _TableOf("jobs")
-    resources = _TableOf("resources")
-    cache = _TableOf("cache")
-    failures = _TableOf("failures")
-    artifacts = _TableOf("artifacts")
-    cost = _TableOf("cost")
-    metrics = _TableOf("metrics")
-    devices = _TableOf("devices")
-    task_events = _TableOf("task_events")
-    span_events = _TableOf("span_events")
 
     def __init__(
         self, path: Path, *, observer: Observer | None = None, home: Path | None = None, note: Note = warn
@@ -153,12 +124,12 @@ class Run(Displayed):
         """Every event of a stream once, with the fields its declaration does not know."""
         return self.read().records(stream)
 
-    def sql(self, query: str, params: Parameters | None = None) -> Table:
-        """The answer to a SELECT over the tables of this run, with `?` or `$name` for the parameters.
+    def opened(self) -> Run:
+        """The run itself."""
+        return self
 
-        `.rows()`, `.df()`, `.pl()` or `.arrow()` of it reads the run; a query that makes no sense is a
-        `UsageError` then. A query reads this run's tables and nothing else, and writes nothing.
-        """
+    def sql(self, query: str, params: Parameters | None = None) -> Table:
+        """As of `Readable`."""
         from flightlog.store.tables.query import Table
 
         return Table([self], query, params)

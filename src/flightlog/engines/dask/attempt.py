@@ -226,6 +226,7 @@ class Station:
 
         how = {"worker": self._worker.address, "alone": self._alone, "started": begun, "dumps": dumps}
         outcome: Outcome = context.run(partial(execute, self.recording.placed(work), **how))
+        self.recording.settle()  # what it recorded arrives before its end does
         try:
             self._loop.call_soon_threadsafe(_settle, over, outcome)
         except RuntimeError:

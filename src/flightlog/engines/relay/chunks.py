@@ -24,6 +24,7 @@ import msgspec
 
 from flightlog.core.intervals import length, union
 from flightlog.engines.limits import RelayLimits
+from flightlog.record.context import active_runs
 from flightlog.store import layout
 from flightlog.store.documents import decode_document, read_document, replace_bytes, write_document
 from flightlog.store.read.files import folder_parts
@@ -149,6 +150,9 @@ class ChunkReceiver:
         self._thread: threading.Thread | None = None
         self._closed = run_path is None
         self._told: set[str] = set()
+        for run in active_runs():
+            if str(run.path) == str(run_path):
+                run.before_reading.append(self.flush)
 
     def take(self, chunk: bytes) -> None:
         """Write a chunk into the run directory, soon."""
@@ -175,7 +179,7 @@ class ChunkReceiver:
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until everything that was taken is written; whether that was so in time."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._queue, timeout_s)
+            return self._changed.wait_for(lambda: not self._queue or self._closed, timeout_s)
 
     def close(self, timeout_s: float = 10.0) -> bool:
         """Write what has come and take nothing more; whether every writer was heard to its end, and nothing
