@@ -56,9 +56,10 @@ def command_of(*words: str, tmp_path: Path) -> list[str]:
 def test_the_environment_names_the_followers_of_a_run() -> None:
     path = Path("/runs/run-1")
     assert asked_followers(path, Settings()) == {}
-    assert asked_followers(path, Settings(remote="s3://bucket/runs", otlp=True)) == {
+    assert asked_followers(path, Settings(remote="s3://bucket/runs", otlp=True, alerts=True)) == {
         "sync": ["sync", "/runs/run-1", "--follow"],
         "otlp": ["export", "/runs/run-1", "--to", "otlp", "--follow"],
+        "alerts": ["alert", "/runs/run-1"],
     }
 
 

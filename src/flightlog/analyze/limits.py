@@ -758,6 +758,17 @@ class HistoryLimits:
     """Nothing in a run is as large: what claims to be is damage."""
 
 
+class AlertLimits:
+    """Of alerts: what is said, and how sure of it one is."""
+
+    max_message_chars: Final = 500
+    """Characters of what an error or a row of a query adds to a message."""
+    min_stuck_s: Final = 60.0
+    """Whatever usual is, nothing that runs for less is an alert."""
+    retry_wait_s: Final = 2.0
+    """A task that failed so recently may be about to be retried: it is no alert yet."""
+
+
 class LiveLimits:
     """What is shown of a run while it is followed, and what following it may cost."""
 

@@ -57,6 +57,10 @@ DOCUMENTED: dict[str, str] = {
     "FLIGHTLOG_FOLLOWERS_WAIT": (
         "Seconds that the end of a run waits for what it still has to send; 5 if unset."
     ),
+    "FLIGHTLOG_ALERTS": (
+        'Alerts of every run, as a JSON list of entries such as `{"when": ["failed"], "notify": ["…"]}`, or '
+        "`@FILE`; sent by `flightlog alert` beside the run."
+    ),
     "OTEL_EXPORTER_OTLP_ENDPOINT": (
         "Where OpenTelemetry's data goes; each run is sent there while it runs, by `flightlog export --to"
         " otlp --follow` beside it, which reads the other `OTEL_*` variables, too."
@@ -108,6 +112,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     first reader."""
     followers_wait_s: float = 5.0
     """How long the end of a run waits for its followers; 0 for not at all."""
+    alerts: bool = False
+    """Whether alerts are asked for; what they are, the process beside the run reads."""
     otlp: bool = False
     """Whether runs are sent to an OpenTelemetry endpoint that the environment names, while they run."""
     manifest_as_written: bool = False
@@ -140,6 +146,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         device_memory_interval_s=read.seconds("FLIGHTLOG_DEVICE_MEMORY_INTERVAL", 0.1),
         complete=read.complete(),
         followers_wait_s=read.seconds("FLIGHTLOG_FOLLOWERS_WAIT", 5.0, least=0.0),
+        alerts=read.text("FLIGHTLOG_ALERTS") is not None,
         otlp=read.otlp(),
         manifest_as_written=read.switch(
             "FLIGHTLOG_MANIFEST_AS_WRITTEN", False, "secrets in a manifest are redacted"

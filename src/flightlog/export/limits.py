@@ -118,3 +118,22 @@ class PrometheusLimits:
     """How long a client may take to send its request."""
     answer_timeout_s: Final = 60.0
     """How long it may take from the request until the client has received the answer."""
+
+
+class AlertLimits:
+    """How often alerts are looked for, and how patiently they are sent."""
+
+    interval_s: Final = 1.0
+    """Least time between two looks."""
+    end_check_s: Final = 0.2
+    """Time between two looks at whether the run is over."""
+    send_timeout_s: Final = 30.0
+    """How long a command may take, and a server to answer."""
+    first_retry_s: Final = 1.0
+    """Wait after the first failure to send; each one after it is twice as long."""
+    longest_retry_s: Final = 60.0
+    """Longest such wait."""
+    patience_s: Final = 300.0
+    """How long sending one alert is tried."""
+    max_shown_chars: Final = 200
+    """Characters that are shown of a command."""

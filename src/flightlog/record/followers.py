@@ -1,9 +1,11 @@
-"""Followers: our own commands, running beside a run in processes of their own to carry it elsewhere.
+"""Followers: our own commands, running beside a run in processes of their own to carry it elsewhere, or to
+send alerts.
 
 A follower reads the run directory as anyone may, so the recorded program does no network I/O, waits for none,
 and a run that is killed is still sent to its end. It is no child of the program: it stands in a session of
 its own at nice 10, its use of the machine is not counted as the run's, and it goes on when the program is
-gone. It ends by itself, see `flightlog sync --follow` and `flightlog export --follow`.
+gone. It ends by itself, see `flightlog sync --follow`, `flightlog export --follow` and `flightlog
+alert`.
 
 What it says stands in `.followers/<name>.log` of the run, and its exit code, once it has ended, in
 `<name>.exit`. Whatever else a follower must remember may stand in that folder, too: it belongs to this place
@@ -40,6 +42,8 @@ Trouble = Callable[[str, str], None]
 
 NOT_PASSED_ON = ("FLIGHTLOG_RUN", "FLIGHTLOG_DEVICE_MEMORY", "TRACEPARENT")
 """Variables that would make a follower part of the run."""
+ALERTS = "alerts"
+"""How the names of followers begin that send alerts."""
 INTERPRETERS = ("python", "pypy", "graalpy")
 """How the name of a program begins that takes `-m flightlog` for what it is."""
 
@@ -91,6 +95,8 @@ def asked_followers(run_path: Path, settings: Settings) -> dict[str, list[str]]:
         asked["sync"] = ["sync", str(run_path), "--follow"]
     if settings.otlp:
         asked["otlp"] = ["export", str(run_path), "--to", "otlp", "--follow"]
+    if settings.alerts:
+        asked[ALERTS] = ["alert", str(run_path)]
     return asked
 
 
@@ -326,7 +332,10 @@ def _bury(followers: Collection[FollowerProcess]) -> None:
 
 def _outcome(run_path: Path, one: FollowerProcess) -> str | None:
     """What there is to be said of a follower; nothing where all has been done."""
+    alerts = one.name.startswith(ALERTS)
     if _is_alive(one):
+        if alerts:
+            return "alerts of the run are still being sent in the background"
         return f"sending the run goes on in the background; if that is cut off, `{one.finish_by}` finishes it"
     folder = run_path / layout.FOLLOWERS
     code = _read(folder / f"{one.name}.exit").strip()
@@ -334,6 +343,8 @@ def _outcome(run_path: Path, one: FollowerProcess) -> str | None:
         return None
     last = _read(folder / f"{one.name}.log").strip().rpartition("\n")[2].removeprefix("flightlog: ")[:300]
     why = last or (f"exit code {code}" if code else "it was ended from outside")
+    if alerts:
+        return f"the run was recorded, but not all of its alerts were sent ({why})"
     return f"the run was recorded, but not all of it was sent ({why}); to try again: `{one.finish_by}`"
 
 

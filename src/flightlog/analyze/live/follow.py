@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 GONE = "the folder of the run is no longer there: this is what was read of it before"
+NO_HEARTBEAT = "no heartbeat of the run for"
 
 
 class ReadRun(NamedTuple):
@@ -75,8 +76,12 @@ class ReadRun(NamedTuple):
     fields: Mapping[str, Any]
     ended: str | None
     problems: list[str]
+    answer: Any = None
+    """To the question that was asked besides."""
 
 
+Question = Callable[["RunTables"], Any]
+"""What else is asked of the tables at each update, of all that was read."""
 Described = tuple["RunInfo", list[WriterInfo]]
 """What the documents of a run say."""
 NOTHING_READ = ReadRun(
@@ -92,7 +97,7 @@ class FollowedRun:
     writes into any more, is read as a whole. Once everything is read only its state is kept.
 
     `now()` gives seconds since 1970; `history` has durations of earlier runs by name of task, for what this
-    run does not know yet.
+    run does not know yet. The answer to `question` is in `answer` after each update.
     """
 
     def __init__(
@@ -102,9 +107,11 @@ class FollowedRun:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         history: Mapping[str, Distribution] | None = None,
+        question: Question | None = None,
     ) -> None:
         self.path = path
-        self._now, self._clock, self._history = now, clock, history
+        self.answer: Any = None
+        self._now, self._clock, self._history, self._question = now, clock, history, question
         self._changed = 0
         self._noted: tuple[object, ...] = ()
         self._asked: float | None = None
@@ -141,7 +148,12 @@ class FollowedRun:
                 whole = WholeReader(signature, described, self._history, following.result, done=True)
             elif whole is None or (whole.signature, whole.described) != (signature, described):
                 known = None if whole is None else whole.result
-                whole = WholeReader(signature, described, self._history, known) if is_settled(run) else None
+                question = self._question
+                whole = (
+                    WholeReader(signature, described, self._history, known, question=question)
+                    if is_settled(run)
+                    else None
+                )
             self._whole = whole
             if whole is not None:
                 self._following = None
@@ -151,7 +163,9 @@ class FollowedRun:
         if self._whole is not None:
             return self._whole
         if following is None:
-            following = self._following = FollowingReader(self.path, run.run_id, self._history)
+            following = self._following = FollowingReader(
+                self.path, run.run_id, self._history, self._question
+            )
         return following
 
     def _open(self, now: float) -> Run:
@@ -194,6 +208,7 @@ class FollowedRun:
         info, status = run.info, run.status
         over = status != "running"
         found, reading = reader.state(run, now) if there else reader.result, reader.reading
+        self.answer = found.answer
         started, until = moment(info.start_time), moment(found.ended) if over else now
         heard = moment(latest(*_beats(run)))
         heard_s = None if over or heard is None else max(0.0, (now - heard) / SECOND)
@@ -229,7 +244,7 @@ class FollowedRun:
         if reading is not None:
             found.append(f"still reading: {reading:.0%}")
         if heard_s is not None and heard_s > StoreLimits.heartbeat_timeout_s / 2:
-            found.append(f"no heartbeat of the run for {heard_s:.0f} s")
+            found.append(f"{NO_HEARTBEAT} {heard_s:.0f} s")
         found += [*self._remarks, *([] if there else [GONE]), *said]
         most = LiveLimits.max_listed_problems
         shown = [cut(problem, LiveLimits.max_line_chars) for problem in found[:most]]
@@ -330,9 +345,15 @@ class LiveReader:
 class FollowingReader(LiveReader):
     """Asks the tables of a run that goes on for its state."""
 
-    def __init__(self, path: Path, run_id: str, history: Mapping[str, Distribution] | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        run_id: str,
+        history: Mapping[str, Distribution] | None,
+        question: Question | None = None,
+    ) -> None:
         super().__init__(path, run_id)
-        self._questions = LiveQuestions(self.events, history)
+        self._questions, self._question = LiveQuestions(self.events, history), question
         self.result = NOTHING_READ
         self.described: Described | None = None
         """The documents that the result is of."""
@@ -341,9 +362,11 @@ class FollowingReader(LiveReader):
         """What is known."""
         ended, time = _time_of(run, self._streams.last, now)
         problems = [*run.problems, *self._streams.problems(run.writers(), over=time.over)]
+        answer = None
         if not self._streams.caught_up:
             fields = counts_so_far(self.tables)
         else:
+            answer = None if self._question is None else self._question(self.tables)
             fields = self._questions.ask(
                 self.tables,
                 time,
@@ -352,7 +375,7 @@ class FollowingReader(LiveReader):
                 provider=run.info.provider,
                 log=_life(run.info, run.status, ended),
             )
-        self.result, self.described = ReadRun(fields, ended, problems), (run.info, run.writers())
+        self.result, self.described = ReadRun(fields, ended, problems, answer), (run.info, run.writers())
         return self.result
 
 
@@ -383,9 +406,11 @@ class WholeReader:
         history: Mapping[str, Distribution] | None,
         known: ReadRun | None = None,
         *,
+        question: Question | None = None,
         done: bool = False,
     ) -> None:
-        self.signature, self.described, self._history = signature, described, history
+        self.signature, self.described = signature, described
+        self._history, self._question = history, question
         self.result = known or NOTHING_READ
         self._done = done
         self._thread: threading.Thread | None = None
@@ -451,7 +476,8 @@ class WholeReader:
             )
             if "tasks" not in run.streams():
                 fields = {**fields, "progress": _counted_progress(run.info)}
-            return ReadRun(fields, ended, list(reading.completeness().problems))
+            answer = None if self._question is None else self._question(tables)
+            return ReadRun(fields, ended, list(reading.completeness().problems), answer)
 
         return read_ended_run(run, ask)
 

@@ -31,7 +31,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
         *("depends_on", "error_type", "error_message", "exit_code", "fingerprint", "reason", "delay_s"),
     ),
     "spans": (*_LINE, "name", "span_id", "parent_id", "duration_s", "elapsed_s", "status", "tags"),
-    "metrics": (*_LINE, "name", "value", "step"),
+    "metrics": (*_LINE, "name", "value", "step", "nonfinite"),
     "cache": (*_LINE, "result", "saved_s"),
 }
 """Of streams with very many lines, the columns that are followed; of the others all are."""

@@ -1,0 +1,149 @@
+"""Tells when something happens to a run: on the terminal, by mail or chat, at a webhook, or by a command.
+
+    flightlog alert latest --when failed --when stuck
+    flightlog alert latest --when 'loss is NaN' --notify mailto://user:password@example.org
+    flightlog alert latest --when 'memory > 90 %' --webhook https://example.org/hook --every 10m
+    flightlog alert latest --when 'SELECT task FROM tasks WHERE duration_s > 3600' --once
+    flightlog alert --test --notify ntfy://my-topic
+
+| rule | holds when |
+|---|---|
+| `failed` | the run failed, was interrupted or crashed, or tasks failed; also `run failed`, `tasks failed` |
+| `finished` | the run is over |
+| `stuck` | a task or span takes far longer than those before, or the run gives no sign of life |
+| `slower than usual` | a completed run took longer than earlier ones, in the words of its report |
+| `memory > 90 %` | a machine's memory, or the limit that the run has there, is so full; also `gpu memory` |
+| `loss is NaN` | a value of the metric `loss` is NaN; `is not finite` for infinite ones, too |
+| `loss < 0.01 for 5 steps` | so many values of a metric in a row; also `<=`, `>`, `>=`; one without `for` |
+| `SELECT …` | the query, over the tables of `flightlog sql`, gives a row |
+
+It reads the run's files and nothing else, until the run is over; `--once` looks once. Runs in any state can
+be watched, also at an address. An alert is sent at most once per cause and `--every`, also by several calls;
+what is only printed is not remembered. Sending is retried for five minutes. Then a message says so, and the
+exit code is 1. `--fired` lists what was sent.
+
+[Alerts](../alerts.md) says what a command and a webhook get, and how the variable `FLIGHTLOG_ALERTS`, whose
+entries are used without `--when`, has every run watched.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from flightlog.cli import options
+from flightlog.cli.options import flag, option
+from flightlog.cli.output import json_text, note, put
+from flightlog.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from flightlog.core.alerts import AlertEntry
+
+VARIABLE = "FLIGHTLOG_ALERTS"
+
+
+def alert(
+    run: options.RunRef = None,
+    when: list[str] | None = option(
+        "RULE", "When to alert, such as failed. May be given several times. Default: FLIGHTLOG_ALERTS"
+    ),
+    command: str | None = option(
+        "COMMAND", "Run this command, which gets the alert as JSON on standard input."
+    ),
+    webhook: str | None = option("URL", "Send the alert as JSON to this address."),
+    notify: list[str] | None = option(
+        "URL", "Notify this address of Apprise (mail, Slack, Teams, ntfy, …). May be given several times."
+    ),
+    python: str | None = option("MODULE:FUNCTION", "Call this function with the alert."),
+    every: str = option("AGE", "Least time between two alerts of one cause, such as 10m.", default="1h"),
+    once: bool = flag("--once", "Look once, and exit."),
+    test: bool = flag("--test", "Send a test, whatever the run does."),
+    fired: bool = flag("--fired", "List what was sent of the run."),
+    runs_dir: options.RunsDir = None,
+    format_: options.AnyFormat = "text",
+) -> None:
+    """Tell when a run fails, finishes, gets stuck, or a metric is off.
+
+    Example: flightlog alert latest --when failed --notify mailto://user:password@example.org
+    """
+    from flightlog.core.alerts import AlertEntry, parse_rule
+    from flightlog.core.units import parse_age
+    from flightlog.export.alerts import AlertSender, read_fired, send_test
+    from flightlog.store.run import find_run
+
+    given = AlertEntry(
+        when=tuple(when or ()),
+        every_s=parse_age(every),
+        command=tuple(_words(command)),
+        webhook=webhook,
+        notify=tuple(notify or ()),
+        python=python,
+    )
+    for rule in map(parse_rule, given.when):
+        if rule.kind == "query":
+            from flightlog.store.tables.query import names_in
+
+            names_in(rule.text)
+    entries: Callable[[], Sequence[AlertEntry]] = (lambda: [given]) if when or given.has_action else _Asked()
+    if test:
+        problems = send_test(entries(), Path(run or "run-of-a-test"), put)
+        for problem in problems:
+            note(problem)
+        if problems:
+            raise typer.Exit(1)
+        return
+    if not fired and not any(entry.when for entry in entries()):
+        raise UsageError(f"name a rule, as in --when failed, or set {VARIABLE}")
+    path = find_run(run or "latest", runs_dir=runs_dir, note=note).absolute()
+    if fired:
+        sent = read_fired(path)
+        lines = (f"{one.line} → {one.to}{f': {one.problem}' if one.problem else ''}\n" for one in sent)
+        put(json_text(sent) if format_ == "json" else "".join(lines))
+        return
+    sender = AlertSender(path, entries, put=put, note=note)
+    sender.follow(once=once)
+    if sender.failed:
+        raise typer.Exit(1)
+
+
+def _words(command: str | None) -> list[str]:
+    try:
+        return shlex.split(command or "")
+    except ValueError as error:
+        raise UsageError(f"--command cannot be split into words: {error}") from None
+
+
+class _Asked:
+    """The entries of the variable; of a file that it names, read again whenever it has changed."""
+
+    def __init__(self) -> None:
+        value = os.environ.get(VARIABLE, "").strip()
+        self._file = Path(value[1:]).expanduser() if value.startswith("@") else None
+        self._stamp: object = None
+        self._entries = self._read(value) if self._file is None and value else []
+
+    def __call__(self) -> Sequence[AlertEntry]:
+        if self._file is not None:
+            try:
+                found = self._file.stat()
+                if self._stamp != (found.st_ino, found.st_mtime_ns):
+                    self._entries = self._read(self._file.read_text("utf-8"))
+                    self._stamp = found.st_ino, found.st_mtime_ns
+            except OSError as error:
+                if self._stamp is None:
+                    raise UsageError(f"cannot read {self._file}: {error.strerror or error}") from None
+        return self._entries
+
+    @staticmethod
+    def _read(text: str) -> list[AlertEntry]:
+        """An entry without an action is one that the recorded program is told of."""
+        from msgspec.structs import replace
+
+        from flightlog.core.alerts import read_entries
+
+        return [replace(one, program=one.program or not one.has_action) for one in read_entries(text)]

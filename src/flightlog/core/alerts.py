@@ -1,0 +1,211 @@
+"""Alerts: the grammar of their rules, what an alert is, and what is done with one.
+
+    failed                          the run failed, or tasks did; also `run failed` and `tasks failed`
+    finished                        the run is over
+    stuck                           a task or span may be stuck, or the run gives no sign of life
+    slower than usual               the run took longer than earlier ones
+    memory > 90 %                   of a machine, or of the limit that the run has there; also `gpu memory`
+    loss is NaN                     a value of the metric `loss` is NaN; also `is not finite`
+    loss < 0.01 for 5 steps         so many values in a row; one where nothing is said
+    SELECT …                        a query of `flightlog sql` that gives a row
+
+A metric may stand in quotes: `"learning rate" < 1e-6`, or `'memory' > 100` for a metric of that name.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.core.errors import UsageError
+from flightlog.core.redaction import REDACTED, redact_text
+
+DEFAULT_PERIOD_S = 3600.0
+RuleKind = Literal[
+    "failed",
+    "run failed",
+    "tasks failed",
+    "finished",
+    "stuck",
+    "slower than usual",
+    "memory",
+    "gpu memory",
+    "metric",
+    "nonfinite",
+    "query",
+]
+WORDS: tuple[RuleKind, ...] = (
+    *("failed", "run failed", "tasks failed", "finished", "stuck", "slower than usual"),
+)
+"""Rules that are nothing but these words."""
+ACCEPTED = (
+    f"accepted are {', '.join(WORDS)}; 'memory > 90 %', 'gpu memory > 90 %'; 'METRIC is NaN', 'METRIC is not "
+    "finite'; 'METRIC < NUMBER' (or <=, >, >=), 'METRIC < NUMBER for N steps'; and a query: 'SELECT …'"
+)
+_QUERY = re.compile(r"(?:select|with|from)\b", re.IGNORECASE)
+_NAME = r"""(?:"(?P<double>[^"]+)"|'(?P<single>[^']+)'|(?P<bare>[^"'<>=]*[^"'<>=\s]))"""
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+_COMPARED = re.compile(
+    rf"{_NAME}\s*(?P<operator><=|>=|<|>)\s*(?P<number>{_NUMBER})\s*(?P<percent>%)?"
+    r"(?:\s+for\s+(?P<steps>\d+)\s+steps?)?",
+    re.IGNORECASE,
+)
+_NONFINITE = re.compile(rf"{_NAME}\s+is\s+(?P<what>nan|not\s+finite)", re.IGNORECASE)
+
+
+class AlertRule(Struct, frozen=True, kw_only=True):
+    """When to alert."""
+
+    text: str
+    """As it was written."""
+    kind: RuleKind
+    metric: str = ""
+    operator: str = ""
+    limit: float = 0.0
+    """Of memory, a share from 0 to 1."""
+    steps: int = 1
+    only_nan: bool = False
+    """Of values that are not finite: whether infinite ones do not count."""
+
+
+def parse_rule(text: str) -> AlertRule:
+    """The rule that a text is; a `UsageError` says what is wrong with it, and what is accepted."""
+    text = text.strip()
+    plain = " ".join(text.lower().split())
+    if plain in WORDS:
+        return AlertRule(text=text, kind=plain)
+    if _QUERY.match(text):
+        return AlertRule(text=text, kind="query")
+    if found := _NONFINITE.fullmatch(text):
+        only_nan = found["what"].lower() == "nan"
+        return AlertRule(text=text, kind="nonfinite", metric=_metric(found), only_nan=only_nan)
+    if found := _COMPARED.fullmatch(text):
+        return _comparison(text, found)
+    near = get_close_matches(plain, WORDS, n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]!r}? A" if near else "a"
+    raise UsageError(f"{_shown(text)} is no rule of an alert; {hint}{ACCEPTED[1:]}")
+
+
+def _comparison(text: str, found: re.Match[str]) -> AlertRule:
+    name, limit, percent = _metric(found), float(found["number"]), bool(found["percent"])
+    memory = " ".join((found["bare"] or "").lower().split())
+    steps = int(found["steps"] or 1)
+    if memory in {"memory", "gpu memory"}:
+        if not percent or found["operator"][0] != ">" or found["steps"] or not 0 <= limit <= 100:
+            raise UsageError(
+                f"{_shown(text)}: write a share, as in '{memory} > 90 %'; the metric of that name is written "
+                f"""'"{memory}" {found["operator"]} {found["number"]}'"""
+            )
+        kind: RuleKind = "memory" if memory == "memory" else "gpu memory"
+        return AlertRule(text=text, kind=kind, operator=found["operator"], limit=limit / 100)
+    if percent:
+        raise UsageError(f"{_shown(text)}: only memory and gpu memory have a %; leave it out")
+    if not 1 <= steps <= 1_000_000:
+        raise UsageError(f"{_shown(text)}: it takes 1 step to 1,000,000")
+    return AlertRule(
+        text=text, kind="metric", metric=name, operator=found["operator"], limit=limit, steps=steps
+    )
+
+
+def _metric(found: re.Match[str]) -> str:
+    return str(found["double"] or found["single"] or found["bare"])
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:80] + "…")
+
+
+class AlertEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rules, and what is done when one of them holds; an entry of `FLIGHTLOG_ALERTS`."""
+
+    when: tuple[str, ...]
+    every_s: float = DEFAULT_PERIOD_S
+    """Least time between two alerts of one cause."""
+    command: tuple[str, ...] = ()
+    webhook: str | None = None
+    notify: tuple[str, ...] = ()
+    """Addresses of Apprise."""
+    python: str | None = None
+    """`module:function`."""
+    folder: str | None = None
+    """Where `module` is looked for, beside the usual places."""
+    program: bool = False
+    """Whether the recorded program is told."""
+
+    @property
+    def has_action(self) -> bool:
+        """Whether an alert goes anywhere."""
+        return bool(self.command or self.webhook or self.notify or self.python or self.program)
+
+
+class Alert(Struct, frozen=True, kw_only=True):
+    """A rule that held. `cause` tells apart what one rule may find, such as the name of a task."""
+
+    rule: str
+    cause: str
+    message: str
+    at: str
+    """When it was found, UTC."""
+    run_id: str
+    project: str
+    status: str
+    path: str
+    values: dict[str, Any] = {}
+
+    @property
+    def title(self) -> str:
+        """The project, and the rule that held."""
+        return f"{self.project}: {self.rule if len(self.rule) <= 60 else self.rule[:60] + '…'}"
+
+    @property
+    def line(self) -> str:
+        """All of it in a line."""
+        return f"{self.at} {self.run_id}: {self.message}"
+
+
+class SentAlert(Alert, frozen=True, kw_only=True):
+    """An alert as it is noted in the run: where it went, and why it did not get there."""
+
+    to: str
+    problem: str | None = None
+
+
+def read_entries(text: str) -> list[AlertEntry]:
+    """The entries in a JSON list; a `UsageError` says what is wrong with it, without its values."""
+    try:
+        entries = msgspec.json.decode(text, type=list[AlertEntry])
+    except msgspec.DecodeError as error:
+        example = '[{"when": ["failed"], "webhook": "https://…"}]'
+        raise UsageError(f"the alerts are no JSON list of entries ({error}); as in {example}") from None
+    for rule in (rule for entry in entries for rule in entry.when):
+        parse_rule(rule)
+    return entries
+
+
+def public_address(address: str) -> str:
+    """An address without anything that may be secret: of a webhook its host is shown, else its scheme
+    alone.
+    """
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return REDACTED
+    if parts.scheme in {"http", "https"}:
+        more = f"/{REDACTED}" if parts.path.strip("/") or parts.query or parts.fragment else ""
+        return f"{parts.scheme}://{host}{port}{more}"
+    return f"{parts.scheme}://{REDACTED}" if parts.scheme else REDACTED
+
+
+def without_address(text: str, address: str) -> str:
+    """A text, such as an error, in which an address and its parts may occur, with them redacted."""
+    for part in (address, *filter(None, re.split(r"[^\w.-]+", address.rpartition("://")[2]))):
+        if len(part) > 3:
+            text = text.replace(part, REDACTED)
+    return redact_text(text)
