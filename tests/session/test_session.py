@@ -8,7 +8,9 @@ import logging
 import os
 import re
 import subprocess
+import threading
 import time
+from collections import Counter
 
 import pytest
 import work_for_sessions as work
@@ -31,6 +33,7 @@ from flightlog.events import (
     WorkerLaunched,
     WorkerReady,
     WorkerRemoved,
+    kind_of,
 )
 from flightlog.session.session import Session
 from flightlog.store import layout
@@ -313,6 +316,25 @@ def test_threads_of_this_process_can_be_the_workers(tmp_path):
     assert (end.task, end.args) == ("getpid", {})
 
 
+def test_subscribers_hear_of_what_workers_start_span_and_measure(tmp_path):
+    heard, all_of_it = Counter(), threading.Event()
+    kinds = ("task_submitted", "task_started", "task_completed", "metric", "span")
+
+    def subscriber(event):
+        heard[kind_of(event)] += 1
+        if heard == dict.fromkeys(kinds, 8):
+            all_of_it.set()
+
+    def is_wanted(event):
+        return kind_of(event) != "span" or event.name == "measuring"
+
+    with session_in(tmp_path) as session:
+        session.telemetry.subscribe(subscriber, events=kinds, where=is_wanted)
+        session.client.gather(session.client.map(work.measure, range(8)))
+        assert all_of_it.wait(30), heard
+    assert heard == dict.fromkeys(kinds, 8)
+
+
 def test_telemetry_is_the_run(tmp_path):
     seen = []
     with session_in(tmp_path) as session:
@@ -323,7 +345,7 @@ def test_telemetry_is_the_run(tmp_path):
         output = tmp_path / "output.csv"
         output.write_text("a,b\n")
         session.record_artifact(output, kind="result", rows=1)
-    assert [type(event) for event in seen] == 3 * [TaskCompleted]
+    assert [isinstance(event, TaskCompleted) for event in seen] == 3 * [True]
     [artifact] = events_of(session, "artifacts", ArtifactRecorded)
     assert (artifact.name, artifact.kind, artifact.metadata) == ("output.csv", "result", {"rows": 1})
 

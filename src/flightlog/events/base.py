@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, TypeVar
+from functools import cache
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
+from msgspec.structs import asdict
 
 from flightlog.core.errors import UsageError
 
@@ -86,6 +88,30 @@ def class_of(kind: str) -> type[Event] | None:
 def classes_in(stream: str) -> tuple[type[Event], ...]:
     """The event classes of a stream, in order of declaration; empty where none is declared."""
     return tuple(_STREAMS.get(stream, ()))
+
+
+@cache
+def frozen_class(cls: type[Event]) -> type[Event]:
+    """The same event, of which no field can be assigned to: what those who follow a run are given."""
+    about = {"__doc__": cls.__doc__, "__reduce__": _reduce_frozen}
+    made = defstruct(
+        cls.__name__, (), bases=(cls,), module=cls.__module__, namespace=about, frozen=True, tag=kind_of(cls)
+    )
+    return cast(type[Event], made)
+
+
+def _reduce_frozen(event: Event) -> tuple[Any, ...]:
+    return _make_frozen, (type(event).__bases__[0], asdict(event))
+
+
+def _make_frozen(cls: type[Event], fields: dict[str, Any]) -> Event:
+    return frozen_class(cls)(**fields)
+
+
+def copy_event(event: Event) -> Event:
+    """A copy that may be changed, also of a frozen event."""
+    cls = type(event)
+    return (cast(type[Event], cls.__bases__[0]) if cls.__struct_config__.frozen else cls)(**asdict(event))
 
 
 def kinds() -> dict[str, type[Event]]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn, Union
 import msgspec
 from msgspec import Struct
 
-from flightlog.events.base import Event, class_of, classes_in
+from flightlog.events.base import Event, class_of, classes_in, frozen_class
 
 _BOM = b"\xef\xbb\xbf"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -72,13 +72,16 @@ def encode_line(event: Event) -> bytes:
     return _ENCODER.encode(event) + b"\n"
 
 
-def decode_line(line: bytes | memoryview) -> Decoded:
+def decode_line(line: bytes | memoryview, *, frozen: bool = False) -> Decoded:
     """The event of a line; a byte order mark and white space around it are ignored.
 
     Fields that the declaration does not know are kept aside in `extra`. So are values of another type than
     declared, as newer writers may have them: the field's default stands in their place, or None where the
     field may be null. Where neither can, and where the kind is unknown, the event is an `UnknownEvent` with
     the whole object. Raises `NotAnEvent`, and nothing else, for what is not a JSON object.
+
+    Fields of a `frozen` event cannot be assigned to. A number of it that must be there, and stands as null
+    since it was NaN or infinite, is that again.
     """
     data = _read_object(bytes(line).strip().removeprefix(_BOM))
     kind = data.get("event")
@@ -87,6 +90,8 @@ def decode_line(line: bytes | memoryview) -> Decoded:
     cls = class_of(kind)
     if cls is None:
         return Decoded(UnknownEvent(kind, data), {})
+    if frozen:
+        cls = frozen_class(cls)
     try:
         event = msgspec.convert(data, cls)
     except msgspec.ValidationError:
@@ -102,8 +107,8 @@ class StreamDecoder:
     `decode_line`. Events that are defined later are taken up when the first of them comes by.
     """
 
-    def __init__(self, stream: str) -> None:
-        self._stream = stream
+    def __init__(self, stream: str, *, frozen: bool = False) -> None:
+        self._stream, self._frozen = stream, frozen
         self._classes: tuple[type[Event], ...] | None = None
         self._decoder: msgspec.json.Decoder[Event]
         self._take_up_new_classes()
@@ -117,17 +122,22 @@ class StreamDecoder:
         except _UNREADABLE:
             pass
         self._take_up_new_classes()
-        return decode_line(line).event
+        return decode_line(line, frozen=self._frozen).event
 
     def _take_up_new_classes(self) -> None:
         classes = classes_in(self._stream)
         if classes != self._classes:
             self._classes = classes
-            self._decoder = msgspec.json.Decoder(Union[(*classes, _NoEvent)])
+            self._decoder = _decoder_of(tuple(map(frozen_class, classes)) if self._frozen else classes)
 
 
 class _NoEvent(Event, tag=""):
     """Makes every stream's type a union: of a single class, msgspec takes objects without an `event` too."""
+
+
+@cache
+def _decoder_of(classes: tuple[type[Event], ...]) -> msgspec.json.Decoder[Event]:
+    return msgspec.json.Decoder(Union[(*classes, _NoEvent)])
 
 
 def _read_object(text: bytes) -> dict[str, Any]:
@@ -194,10 +204,28 @@ def _decode_by_field(kind: str, cls: type[Event], data: dict[str, Any]) -> Decod
                 fields[field.name] = _convert(extra[field.name], field.type)
                 del extra[field.name]
         if field.name not in fields and field.required:
-            if not takes_null:
+            if takes_null:
+                fields[field.name] = None
+            elif cls.__struct_config__.frozen and _is_nonfinite(field, data):
+                fields[field.name] = _nonfinite(data.get("nonfinite"), field.name)
+            else:
                 return Decoded(UnknownEvent(kind, data), {})
-            fields[field.name] = None
     return Decoded(cls(**fields), extra)
+
+
+def _is_nonfinite(field: msgspec.structs.FieldInfo, data: dict[str, Any]) -> bool:
+    """Whether a number that must be there stands as null, as NaN and infinities do."""
+    if field.name not in data or data[field.name] is not None:
+        return False
+    try:
+        return type(msgspec.convert(0.5, field.type)) is float
+    except msgspec.ValidationError:
+        return False
+
+
+def _nonfinite(marks: Any, name: str) -> float:
+    mark = marks.get(name) if isinstance(marks, dict) else None
+    return float(mark) if mark in ("inf", "-inf") else math.nan
 
 
 def _convert(value: Any, to: Any) -> Any:

@@ -226,7 +226,7 @@ def save_writer(run: LiveRun, cpu_s: float) -> None:
     """Write `writer.json`: that this process lives, and what it has recorded so far."""
     recorder, info = run.recorder, run.recorder.files.info
     info.heartbeat = recorder.clock.now()
-    info.counts = {**recorder.counts, **recorder.bus.counts()}
+    info.counts = {**recorder.counts, **recorder.subscribers.counts()}
     info.background_cpu_s = cpu_s
     recorder.files.save()
 

@@ -73,7 +73,7 @@ def close_writer(run: LiveRun, cpu_s: float) -> None:
     recorder = run.recorder
     recorder.announce_open(ending=True)
     recorder.open.clear()  # a task that a signal handler cut off would hold its meter for ever
-    recorder.bus.close()
+    recorder.subscribers.close()
     recorder.files.close()
     recorder.closed = True
     recorder.files.info.closed = True

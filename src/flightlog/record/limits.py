@@ -23,11 +23,6 @@ class RecordLimits:
     sample_timeout_s: Final = 5.0
     """A sample that takes longer than this hangs; a busy machine may well need a part of it."""
 
-    # bus.py
-    max_queued_events: Final = 10_000
-    """Events that wait for a subscriber that does not say how many may; then the oldest are dropped, and
-    counted."""
-
     # closing.py
     max_bytes_completed_at_end: Final = 1 << 20
     """Up to this size a run of one process is completed when it ends, where no thread competes for the
@@ -136,6 +131,16 @@ class RecordLimits:
     # span.py
     max_metric_values: Final = 1000
     """How many values of one metric a span keeps; `<key>.dropped` counts the others."""
+
+    # subscribers.py
+    max_delivered_together: Final = 1_000
+    """Events that a subscriber is given, or an event loop is asked to deliver, at a time."""
+    loop_turn_s: Final = 0.002
+    """How long events are delivered on an event loop before other coroutines have their turn."""
+    stuck_subscriber_s: Final = 1.0
+    """How long the end of a run waits for a subscriber that takes nothing."""
+    subscribers_end_s: Final = 5.0
+    """How long the end of a run waits for subscribers at most."""
 
     # values.py
     max_value_depth: Final = 6

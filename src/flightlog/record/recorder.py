@@ -18,8 +18,7 @@ from flightlog.core.interruption import is_interruption, pass_interruption
 from flightlog.core.redaction import own_patterns
 from flightlog.core.settings import redact_patterns
 from flightlog.events import Event, Metric, SpanEvent, SpanOpened, definition_of, kind_of
-from flightlog.events.codec import decode_line
-from flightlog.record.bus import Bus
+from flightlog.events.base import copy_event
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.failure import tell_out_of_memory
 from flightlog.record.fast_values import (
@@ -33,6 +32,7 @@ from flightlog.record.fast_values import (
 )
 from flightlog.record.limits import RecordLimits
 from flightlog.record.span import RootSpan, Span, current
+from flightlog.record.subscribers import Subscribers
 from flightlog.record.values import ask, bounded, class_name, clean, error_text, nonfinite_name, text_of
 from flightlog.store.write.stream import StreamWriter
 from flightlog.store.write.writer import RunWriter, make_writer_info, new_token
@@ -57,7 +57,7 @@ class Recorder:
         self.path, self.host, self.trace_id = path, host, trace_id
         self.clock = Clock()
         self._iso = self.clock.iso
-        self.bus = Bus()
+        self.subscribers = Subscribers(path)
         self.open: dict[str, Span] = {}
         self.counts: dict[str, int] = {}
         self.problems: list[str] = []
@@ -101,7 +101,7 @@ class Recorder:
         for span in self.open.values():
             span._start = None
         self.open, self.counts, self._announced = {}, {}, set()
-        self.bus = Bus()
+        self.subscribers = Subscribers(self.path)
         self._begin(False)
 
     def finish(self, span: Span, start_ns: int, end_ns: int) -> None:
@@ -139,7 +139,7 @@ class Recorder:
             except BaseException as error:  # noqa: BLE001 - as in `_write`, which is told of it
                 pass_interruption(error)
                 line = b""
-            if not 0 < len(line) <= _MAX_LINE_BYTES or self.bus.subscriptions:
+            if not 0 < len(line) <= _MAX_LINE_BYTES:
                 self._write(out, event)
                 return
             try:
@@ -196,7 +196,7 @@ class Recorder:
             except BaseException as error:  # noqa: BLE001 - a name or a step that does not encode
                 pass_interruption(error)
                 line = b""
-            if not 0 < len(line) <= _MAX_LINE_BYTES or self.bus.subscriptions:
+            if not 0 < len(line) <= _MAX_LINE_BYTES:
                 self._write(out, event)
                 return
             try:
@@ -221,7 +221,7 @@ class Recorder:
     def _stamped(self, event: Event, out: StreamWriter) -> Event:
         """The event with its time, writer and number."""
         if event.seq >= 0:
-            event = copy(event)
+            event = copy_event(event)
             event.timestamp = ""
         if not event.of_user:
             redact_event(event)
@@ -232,7 +232,7 @@ class Recorder:
         return event
 
     def _write(self, out: StreamWriter, event: Event) -> None:
-        """Encode and write one event, and let subscribers know what was written."""
+        """Encode and write one event."""
         line = b""
         try:
             if event.of_user and type(event) not in self._defined:  # say first what it holds
@@ -244,17 +244,12 @@ class Recorder:
         except BaseException as error:  # noqa: BLE001
             pass_interruption(error)
             line = b""
-        as_it_is = 0 < len(line) <= _MAX_LINE_BYTES
-        if not as_it_is:
+        if not 0 < len(line) <= _MAX_LINE_BYTES:
             line = self._encode_cleaned(event)
         try:
             out.put(line)
         except ValueError:
             out.overflow(line)
-        if self.bus.subscriptions:
-            told = event if as_it_is else decode_line(line).event
-            if isinstance(told, Event):
-                self.bus.publish(told)
 
     def _emit_batch(self, out: StreamWriter, batch: list[Event]) -> None:
         """Events of one stream; those without a time of their own happened now."""
@@ -282,9 +277,6 @@ class Recorder:
             out.put(lines)
         except ValueError:
             out.overflow(lines)
-        if self.bus.subscriptions:
-            for event in batch:
-                self.bus.publish(event)
 
     def _failed(self, error: BaseException) -> None:
         if is_interruption(error):
@@ -379,7 +371,7 @@ def measure_cost(recorder: Recorder) -> None:
     """Note what a span costs: the best of a few small batches. Takes about a millisecond."""
     probe = copy(recorder)
     nowhere: Any = _DiscardingStream()
-    probe.open, probe._spans, probe.bus = {}, nowhere, Bus()
+    probe.open, probe._spans = {}, nowhere
     context = Context()
     context.run(current.set, RootSpan(probe, recorder.trace_id, "0" * 16))
     recorder.files.info.line_cost_s = min(context.run(_time_spans) for _ in range(5))

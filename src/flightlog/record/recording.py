@@ -128,7 +128,13 @@ class Recording:
         return self.__enter__()
 
     async def __aexit__(self, *error: Any) -> None:
+        owned = self._owned[-1] if self._owned else None
+        subscribers = None if owned is None else owned.run.recorder.subscribers
+        if subscribers is not None:
+            await subscribers.settle()  # while the loop can run what they call
         self.__exit__(*error)
+        if subscribers is not None:
+            await subscribers.settle()
 
     def __call__(self, function: F) -> F:
         """Each call of the function is a run."""

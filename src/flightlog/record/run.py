@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from msgspec.structs import asdict
 
@@ -14,13 +14,12 @@ from flightlog.core import threads
 from flightlog.core.displayed import Displayed
 from flightlog.core.interruption import pass_interruption
 from flightlog.events import ArtifactRecorded, Event, Failure, UserEvent, WorkerReady, WorkerRemoved
-from flightlog.record.bus import Callback
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import FailureText, describe, tell_out_of_memory
 from flightlog.record.fast_values import are_harmless
-from flightlog.record.limits import RecordLimits
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, RunSpan, Span, current
+from flightlog.record.subscribers import Callback
 from flightlog.record.task import TaskSpan, lane_name
 from flightlog.record.values import bounded, clean, encodable, text_of
 from flightlog.store.layout import RunInfo
@@ -29,6 +28,8 @@ from flightlog.store.readable import Readable
 if TYPE_CHECKING:
     import hashlib
 
+    from flightlog.store.read.follow import Kinds
+    from flightlog.store.read.lines import AnyEvent
     from flightlog.store.run import Run
 
 
@@ -36,6 +37,8 @@ class LiveRun(Displayed, Readable):
     """A run that is being recorded. Every method may be called from any thread at any time; none of them
     raises, but those that read the run.
     """
+
+    learns_events: ClassVar[bool] = False  # a name that is taken could not be defined by the program any more
 
     def __init__(self, path: Path, info: RunInfo, recorder: Recorder) -> None:
         self.path, self.info, self.recorder = path, info, recorder
@@ -128,18 +131,25 @@ class LiveRun(Displayed, Readable):
     def subscribe(
         self,
         callback: Callback,
-        events: Iterable[str | type[Event]] | str | type[Event] | None = None,
+        events: Kinds | None = None,
         *,
-        capacity: int = RecordLimits.max_queued_events,
+        where: Callable[[AnyEvent], object] | None = None,
+        batch: bool = False,
+        capacity: int | None = None,
     ) -> Callable[[], None]:
-        """Deliver events recorded in this process to a function or coroutine function, on a thread of its
-        own.
+        """Deliver what any process of the run records from now on, as `follow` gives it: in order, each event
+        once, within half a second.
 
-        In order, at most `capacity` waiting; what does not fit is dropped for this subscriber and counted.
+        A function is called on a thread of its own. A coroutine function runs on the event loop that runs
+        now, one call at a time, without keeping the loop from its other work; where no loop runs, on one of
+        its own. With `batch` it is given a list of events, as many as have come. Who is slow falls behind and
+        misses nothing, unless a `capacity` says how many events may wait: later ones are then dropped. The
+        end of the run waits for subscribers for some seconds; what they missed is counted.
+
         Gives the function that unsubscribes, which delivers what is waiting first.
         """
         try:
-            return self.recorder.bus.subscribe(callback, events, capacity)
+            return self.recorder.subscribers.add(callback, events, where, batch, capacity)
         except BaseException as error:  # noqa: BLE001 - whatever was given for events
             pass_interruption(error)
             self.recorder.trouble("subscribe", f"a subscriber could not be taken: {text_of(error)}")

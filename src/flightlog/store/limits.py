@@ -29,6 +29,28 @@ class StoreLimits:
     heartbeat_timeout_s: Final = 60.0
     """A process on another host counts as alive while its heartbeat is younger than this."""
 
+    # Following a run
+    min_follow_pause_s: Final = 0.05
+    """Pause between two looks at the files of a run while something comes."""
+    max_follow_pause_s: Final = 0.3
+    """The longest pause: an event of a process on this host is given within half a second."""
+    follow_pause_per_look: Final = 10.0
+    """Looks take a tenth of the time at most, where pauses need not be longer than the longest."""
+    missing_line_wait_s: Final = 1.0
+    """How long later lines of a writer wait for one that is missing: another thread may be writing it."""
+    max_held_events: Final = 10_000
+    """Lines of one stream of a writer that wait for a missing one."""
+    max_followed_events: Final = 10_000
+    """Events that are read, and brought into order, at a time."""
+    followed_events_per_turn: Final = 1_000
+    """Events that are read of one stream before it is another's turn."""
+    events_per_loop_turn: Final = 100
+    """Events that an asynchronous iteration gives before other coroutines have their turn."""
+    silent_writer_wait_s: Final = 5.0
+    """How long a run that is over is followed after the last event, where a writer left no word of itself."""
+    tail_mark_bytes: Final = 200
+    """The beginning of a tail, which tells its content from what was there before."""
+
     # Snapshots of a running run
     snapshot_free_space_divisor: Final = 4
     """A snapshot takes at most one part in this many of the free space for temporary files."""

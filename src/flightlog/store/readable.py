@@ -1,13 +1,15 @@
-"""The tables of a run as attributes of whatever stands for it: of a run that is recorded, and of one that was
-opened.
-"""
+"""The tables and events of a run, of whatever stands for it: one that is recorded, or one that was opened."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, overload
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.summary import Summary
+    from flightlog.store.read.follow import EventStream, Kinds
+    from flightlog.store.read.lines import AnyEvent
     from flightlog.store.run import Run
     from flightlog.store.tables.query import Parameters, Table
 
@@ -48,6 +50,35 @@ class Readable:
     devices = _TableOf("devices")
     task_events = _TableOf("task_events")
     span_events = _TableOf("span_events")
+
+    path: Path
+    learns_events: ClassVar[bool] = True
+    """Whether events that users defined elsewhere become known to this process when they are followed."""
+
+    def follow(
+        self,
+        *,
+        events: Kinds | None = None,
+        where: Callable[[AnyEvent], object] | None = None,
+        since: str | None = None,
+        from_now: bool = False,
+    ) -> EventStream:
+        """Every event of every process of the run as it happens, for `for` and `async for`; see
+        `EventStream`. It ends when the run has ended, and a run that has ended gives what it holds.
+
+        `events` are kinds, `where` tells which of them to give. Raises `UsageError` for kinds and positions
+        that are none.
+        """
+        from flightlog.store.read.follow import EventStream
+
+        return EventStream(
+            self.path,
+            events=events,
+            where=where,
+            since=since,
+            from_now=from_now,
+            learn=self.learns_events,
+        )
 
     def opened(self) -> Run:
         """The run as it is now, as `flightlog.open_run` gives it; raises as that does."""

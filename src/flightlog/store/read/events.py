@@ -282,10 +282,13 @@ class Following:
     Lines move while a run lives: from tails to files, to other names, into the file of the whole run. A line
     that bears a number is given once wherever it is found. Lines without one cannot be told apart, so they
     are given only by the last look, when nothing moves any more.
+
+    With `learn` events that users defined elsewhere become known to this process, else they are unknown ones.
     """
 
-    def __init__(self, run: Path, stream: str, scan: Scan | None = None) -> None:
+    def __init__(self, run: Path, stream: str, scan: Scan | None = None, *, learn: bool = True) -> None:
         self.stream = stream
+        self._definitions = Scan(run, EventDefined.stream) if learn else None
         self._run = run
         self.scan = Scan(run, stream) if scan is None else scan
         """What was read, with its counts; lines that stand in tails are found again each time, and
@@ -309,7 +312,8 @@ class Following:
         """What `new` gives, and null after each stretch that was read: there may be nothing new in many of
         them.
         """
-        learn_definitions(self._run, self.stream)
+        if self._definitions is not None:
+            learn_definitions(self._run, self.stream, self._definitions)
         scan = self.scan
         known = scan.doubled + sum(map(len, scan.coverage.values()))
         if last:
@@ -334,8 +338,9 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def learn_definitions(run: Path, stream: str) -> None:
-    """Define the events of a user's stream as the run tells, where this process does not know them.
+def learn_definitions(run: Path, stream: str, scan: Scan | None = None) -> None:
+    """Define the events of a user's stream as the run tells, where this process does not know them; with a
+    `scan` of their definitions, as what is new in it tells.
 
     A definition that the process has already stands; lines that do not fit it are read with what does not
     aside.
@@ -343,7 +348,7 @@ def learn_definitions(run: Path, stream: str) -> None:
     if not stream.startswith("user."):
         return
     known = set(kinds())
-    for event in Scan(run, EventDefined.stream).events():
+    for event in (scan or Scan(run, EventDefined.stream)).events():
         if isinstance(event, EventDefined) and event.name not in known:
             known.add(event.name)
             fields = {

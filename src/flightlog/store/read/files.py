@@ -15,7 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from flightlog.core.descriptors import read_bytes
+from flightlog.core.descriptors import Descriptor, folder_names, read_bytes
 from flightlog.store import layout
 from flightlog.store.limits import StoreLimits
 
@@ -65,19 +65,25 @@ def folder_parts(folder: Path, writer: str | None, stream: str = "") -> Iterator
     """The files with lines that stand in one folder, in no order; only those whose names begin with
     `stream`.
     """
-    for entry in entries_of(folder):
-        if (
-            entry.name.startswith(stream)
-            and entry.is_file()
-            and (part := part_of(folder / entry.name, writer))
-        ):
+    for name in _names_in(folder):
+        path = folder / name
+        if name.startswith(stream) and (part := part_of(path, writer)) and os.path.isfile(path):  # noqa: PTH113
             yield part
 
 
 def writer_folders(run: Path) -> list[tuple[Path, str]]:
     """The folders of the writers, with the writers' names, in order of the names."""
     segments = run / layout.SEGMENTS
-    return sorted((segments / entry.name, entry.name) for entry in entries_of(segments) if entry.is_dir())
+    folders = ((segments / name, name) for name in _names_in(segments))
+    return sorted(one for one in folders if os.path.isdir(one[0]))  # noqa: PTH112 - False where nobody may look
+
+
+def _names_in(folder: Path) -> list[str]:
+    """The names in a folder, none where it cannot be read; safe in a program that closes descriptors."""
+    try:
+        return folder_names(folder)
+    except OSError:
+        return []
 
 
 def _age(part: Part) -> tuple[int, int, str]:
@@ -108,6 +114,14 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
         os.close(fd)
         raise
     return open(fd, "rb")  # noqa: PTH123 - a descriptor, and the caller's to close
+
+
+def open_lines(path: Path) -> Descriptor:
+    """A regular file, opened for reading beside a program that may close descriptors; as `open_regular`."""
+    _check(path, os.stat(path))  # noqa: PTH116 - thousands of them
+    file = Descriptor.open(path, _FLAGS)
+    _check(path, os.fstat(file.fd))  # it may have been replaced meanwhile
+    return file
 
 
 def read_regular(path: str | os.PathLike[str], limit: int = StoreLimits.max_document_bytes) -> bytes:

@@ -14,7 +14,7 @@ from flightlog.events import Event
 from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, UnknownEvent, decode_line
 from flightlog.store.limits import StoreLimits
 from flightlog.store.read.completeness import Coverage
-from flightlog.store.read.files import Part, find_parts, open_regular, size_at
+from flightlog.store.read.files import Part, find_parts, open_lines, read_regular, size_at
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,20 +54,25 @@ class FileLines:
 
     def batches(self) -> Iterator[list[bytes]]:
         """Whole lines, without their newlines, from `offset` on. Raises OSError."""
-        with open_regular(self.path) as source:
-            if self.offset and os.fstat(source.fileno()).st_size < self.offset:
+        size = os.stat(self.path).st_size  # noqa: PTH116 - thousands of them
+        if self.offset and size == self.offset + len(self.rest):
+            return  # nothing was added
+        file = open_lines(self.path)
+        try:
+            if self.offset and os.fstat(file.fd).st_size < self.offset:
                 self.offset, self._skipping, self.shrank = 0, False, True
                 self.long, self._passed = [], 0
-            source.seek(self.offset)
-            rest = b""
-            while chunk := source.read(StoreLimits.line_chunk_bytes):
+            at, rest = self.offset, b""
+            while chunk := os.pread(file.fd, StoreLimits.line_chunk_bytes, at):
+                file.check_mark()  # what is ours now was ours while it was read
+                at += len(chunk)
                 first, newline, later = chunk.partition(b"\n")
                 if not newline:
                     rest = self._keep(rest + chunk)
                     continue
                 lines = later.split(b"\n")
                 head, rest = rest + first, lines.pop()
-                self.offset = source.tell() - len(rest)
+                self.offset = at - len(rest)
                 ended = 1 + len(lines)
                 if self._skipping or len(head) > StoreLimits.max_line_bytes:
                     self._leave_out(head)
@@ -77,6 +82,8 @@ class FileLines:
                 self._passed += ended
                 yield lines
             self.rest = rest
+        finally:
+            file.close()
 
     def _keep(self, rest: bytes) -> bytes:
         if self._skipping or len(rest) > StoreLimits.max_line_bytes:
@@ -93,8 +100,7 @@ class FileLines:
 
 def read_tail(path: Path) -> bytes:
     """What stands in a memory-mapped tail: everything up to the first NUL. Raises OSError."""
-    with open_regular(path) as source:
-        return source.read(StoreLimits.max_line_bytes).partition(b"\0")[0]
+    return read_regular(path, StoreLimits.max_line_bytes).partition(b"\0")[0]
 
 
 def read_lines(path: Path, *, tail: bool = False) -> Iterator[bytes]:
@@ -130,11 +136,13 @@ class Scan:
     that could not be read. `first` and `last` are the earliest and latest timestamps.
 
     `listed` are the files of the stream, where whoever reads many streams of a run has listed them before and
-    nobody writes into it. They are listed again if one of them has gone.
+    nobody writes into it. They are listed again if one of them has gone. Events can be `frozen`.
     """
 
-    def __init__(self, run: Path, stream: str, listed: Sequence[Part] | None = None) -> None:
-        self.stream = stream
+    def __init__(
+        self, run: Path, stream: str, listed: Sequence[Part] | None = None, *, frozen: bool = False
+    ) -> None:
+        self.stream, self._frozen = stream, frozen
         self._listed = listed
         self.unnumbered = self.unknown = 0
         self.doubled = 0
@@ -183,7 +191,7 @@ class Scan:
 
     def events_and_pauses(self) -> Iterator[AnyEvent | None]:
         """Every event once, and null after each stretch that was read, whatever there was in it."""
-        return self._decoded(StreamDecoder(self.stream).decode, self._take)
+        return self._decoded(StreamDecoder(self.stream, frozen=self._frozen).decode, self._take)
 
     def records(self) -> Iterator[Decoded]:
         """Every event once, with the fields its declaration does not know."""
@@ -209,6 +217,35 @@ class Scan:
         """Let the next pass read every file from its beginning; what was given out before is still known."""
         self._files.clear()
         self._foreign[False] = 0
+
+    def skip_to_end(self) -> None:
+        """Take what is there now as given out before, without reading more of it than the ends of files.
+
+        Nothing that is written later is taken for given, unless its number was drawn before.
+        """
+        decode = StreamDecoder(self.stream).decode
+        for part in self._parts():
+            ending = self._read_tail(part) if part.kind == "tail" else self._skip_file(part.path)
+            for line in ending.split(b"\n"):
+                with suppress(NotAnEvent):
+                    event = decode(line)
+                    seen = self.coverage.get(event.writer, Coverage())
+                    if event.writer and seen.upper <= event.seq < StoreLimits.max_line_number:
+                        self.coverage[event.writer] = Coverage.up_to(event.seq + 1)
+
+    def _skip_file(self, path: Path) -> bytes:
+        """Let the next pass begin at the end of a file; gives its last whole lines."""
+        try:
+            file = open_lines(path)
+            size = os.fstat(file.fd).st_size
+            begun = max(0, size - StoreLimits.line_chunk_bytes)
+            ending = os.pread(file.fd, size - begun, begun)
+            file.check_mark()
+        except OSError:
+            return b""
+        lines = self._files[file.file] = FileLines(path)
+        lines.offset = begun + ending.rfind(b"\n") + 1
+        return ending[: lines.offset - begun]
 
     def _take(self, event: AnyEvent) -> bool:
         """Count an event; False if its number was there before."""

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import logging
 import os
-import sys
 import threading
 import time
 from collections import Counter, deque
@@ -22,9 +21,10 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from flightlog.compat.limits import CompatLimits
+from flightlog.compat.rhapsody.telemetry.bus import Bus
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, SessionStarted, duration_of
 from flightlog.core.descriptors import Descriptor
-from flightlog.record.bus import Bus, is_coroutine_function
+from flightlog.record.subscribers import is_coroutine_function
 from flightlog.record.values import clean
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ _TASK_SPAN = (
 
 
 class Subscribers:
-    """The subscribers of one session, on the bus of runs; thread-safe. Each gets every event in order, late
+    """The subscribers of one session; thread-safe. Each gets every event in order, late
     ones the session's start all the same.
 
     Functions are called on a thread of their own, coroutine functions on `loop`. A slow one delays nobody;
@@ -116,10 +116,10 @@ class Subscribers:
         """Deliver all later events to a function."""
         deliver: Any = partial(self._call_on_loop, callback) if is_coroutine_function(callback) else callback
         with self._lock:
-            self._bus.subscribe(deliver, None, sys.maxsize)
+            subscription = self._bus.subscribe(deliver)
             self.there = True
             if self._first is not None:
-                self._bus.subscriptions[-1].offer(self._first)
+                subscription.offer(self._first)
 
     def begin(self, first: SessionStarted) -> None:
         """Keep the session's first event for those that come later."""
@@ -135,10 +135,11 @@ class Subscribers:
     async def finish(self) -> None:
         """Deliver what is queued, and then nothing more."""
         limit_s = CompatLimits.subscriber_timeout_s
-        await on_own_thread(partial(self._bus.close, limit_s))
+        dropped: list[int] = []
+        await on_own_thread(lambda: dropped.append(self._bus.close(limit_s)))
         if pending := [asyncio.wrap_future(one) for one in list(self._pending)]:
             await asyncio.wait(pending, timeout=limit_s)
-        left = self._bus.counts().get("subscriber_dropped", 0) + len(self._pending)
+        left = sum(dropped) + len(self._pending)
         if left:
             log.warning("a subscriber is too slow: it did not take %d events in %g s", left, limit_s)
 
