@@ -33,11 +33,13 @@ except ImportError as problem:
     say(problem)
 
 if TYPE_CHECKING:
+    from flightlog.analyze.advice.advise import advise
     from flightlog.analyze.compare.compare import compare
     from flightlog.analyze.diagnosis.diagnose import diagnose
     from flightlog.analyze.diagnosis.score import diagnose_text
     from flightlog.analyze.history.trends import trends
     from flightlog.analyze.predict.predict import predict
+    from flightlog.analyze.report.report import report
     from flightlog.engines.dask.watch import watch
     from flightlog.record.collector import Collector
     from flightlog.record.device.tracking import track_device_memory
@@ -50,12 +52,14 @@ _LAZY = {
     "Collector": "flightlog.record.collector",
     "Run": "flightlog.store.run",
     "Session": "flightlog.session.session",
+    "advise": "flightlog.analyze.advice.advise",
     "cacheable": "flightlog.session.cache.decorator",
     "compare": "flightlog.analyze.compare.compare",
     "diagnose": "flightlog.analyze.diagnosis.diagnose",
     "diagnose_text": "flightlog.analyze.diagnosis.score",
     "open_run": "flightlog.store.completing",
     "predict": "flightlog.analyze.predict.predict",
+    "report": "flightlog.analyze.report.report",
     "track_device_memory": "flightlog.record.device.tracking",
     "trends": "flightlog.analyze.history.trends",
     "watch": "flightlog.engines.dask.watch",
@@ -66,6 +70,7 @@ __all__ = [
     "Run",
     "Session",
     "__version__",
+    "advise",
     "attached",
     "cacheable",
     "carrier",
@@ -78,6 +83,7 @@ __all__ = [
     "open_run",
     "predict",
     "record",
+    "report",
     "span",
     "track_device_memory",
     "trends",

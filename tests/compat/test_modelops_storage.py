@@ -16,7 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.compat.modelops import TelemetryCollector, TelemetrySpan, TelemetryStorage
+from flightlog.compat.modelops import (
+    TelemetryCollector,
+    TelemetrySpan,
+    TelemetryStorage,
+    find_spans,
+    list_jobs,
+    slowest_spans,
+)
 from flightlog.export.limits import ExportLimits
 from flightlog.export.modelops import ModelOpsSummary, job_folder, job_name
 
@@ -45,6 +52,46 @@ def collected(*names):
 def read(folder):
     lines = [json.loads(line) for line in (folder / "spans.jsonl").read_text().splitlines()]
     return json.loads((folder / "summary.json").read_text()), lines
+
+
+def test_saved_jobs_and_their_spans_are_found(tmp_path):
+    storage = TelemetryStorage(tmp_path)
+    for number, job in enumerate(["job-1", "a/b"]):
+        spans = [TelemetrySpan("sim", 0.0, 1.0 + number, {}, {"i": number}), TelemetrySpan("load", 0.0, 9.0)]
+        storage.save_job_telemetry(job, collector_of(spans), job_type=f"type {number}")
+    assert [job["job_id"] for job in list_jobs(tmp_path)] == ["a/b", "job-1"]
+    assert [job["job_id"] for job in list_jobs(tmp_path, job_type="type 0")] == ["job-1"]
+    found = find_spans(tmp_path, name="sim", tags={"i": 1})
+    assert [(span["job_id"], span["duration"]) for span in found] == [("a/b", 2.0)]
+    assert [span["name"] for span in find_spans(tmp_path, job_id="job-1", min_duration=5.0)] == ["load"]
+    assert [span["duration"] for span in slowest_spans(tmp_path, 1, name="sim")] == [2.0]
+    assert list_jobs(tmp_path / "nothing") == []
+
+
+def collector_of(spans):
+    collector = TelemetryCollector()
+    collector.spans += spans
+    return collector
+
+
+def test_a_share_of_jobs_is_saved_and_always_the_same(tmp_path):
+    def saved(share):
+        storage = TelemetryStorage(tmp_path / str(share), share_of_jobs=share)
+        for number in range(400):
+            storage.save_job_telemetry(f"job-{number}", TelemetryCollector())
+        return {job["job_id"] for job in list_jobs(tmp_path / str(share))}
+
+    few, half = saved(0.1), saved(0.5)
+    assert 10 < len(few) < 80
+    assert 150 < len(half) < 250
+    assert few < half
+    assert (len(saved(0.0)), len(saved(1.0))) == (0, 400)
+
+
+def test_uploads_can_be_switched_off(tmp_path):
+    store = Provenance()
+    TelemetryStorage(tmp_path, store, upload_to_azure=False).save_job_telemetry("job", collected("a"))
+    assert store.asked == []
 
 
 def test_a_job_is_saved_as_a_summary_and_a_line_a_span(tmp_path):

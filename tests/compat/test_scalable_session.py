@@ -12,6 +12,7 @@ from flightlog import open_run
 from flightlog.compat.scalable import ScalableClient, ScalableSession
 from flightlog.compat.scalable.manifest import EnvironmentVariables, translated_variables
 from flightlog.core.errors import UsageError
+from flightlog.store.integrity import verify_files
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,17 @@ def test_the_seeds_snippet_records_a_run_in_its_folder(project):
         os.listdir(run.path)
     )
     assert (run.path / "manifest.yaml").read_text() == work.MANIFEST
+
+
+def test_the_files_of_the_tutorial_are_there_though_empty_and_complete_when_the_session_ends(project):
+    with local() as client:
+        client.gather(client.map(abs, range(3)))
+    [run] = runs_in(project)
+    files = ("tasks", "resources", "workers", "failures", "cache", "artifacts", "cost")
+    sizes = {name: (run.path / f"{name}.jsonl").stat().st_size for name in files}
+    assert [name for name, size in sizes.items() if not size] == ["failures", "cache", "artifacts", "cost"]
+    assert not (run.path / "segments").exists()
+    assert verify_files(run.path) == []
 
 
 def test_start_gives_a_client_and_close_ends_the_run(project):

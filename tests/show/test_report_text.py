@@ -551,6 +551,15 @@ def test_misses_for_several_reasons_get_no_remark(tmp_path: Path) -> None:
     assert "  Hits:     0 (0%)\n" in report(make_run(tmp_path, misses))
 
 
+def test_a_first_run_is_said_to_have_no_prior_cache(tmp_path: Path) -> None:
+    misses = [
+        CacheLookup(timestamp=at(1), task="s", result="miss", key=None, reason=why)
+        for why in ("never seen", "arguments changed")
+    ]
+    assert "  Hits:     0 (0%) — first run, no prior cache\n" in report(make_run(tmp_path, misses))
+    assert "no prior cache" not in report(make_run(tmp_path / "later", misses[1:]))
+
+
 def test_long_lists_say_how_much_they_leave_out(tmp_path: Path) -> None:
     spans = [SpanEvent(timestamp=at(1), name=f"step-{n}", span_id=str(n), duration_s=1.0) for n in range(12)]
     assert "  … and 7 more names\n" in report(make_run(tmp_path, spans))

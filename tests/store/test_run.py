@@ -258,6 +258,22 @@ def test_a_run_is_found_by_id_prefix_token_and_path(tmp_path, monkeypatch):
     assert open_run(".", runs_dir=tmp_path, observer=HERE).run_id == path.name
 
 
+def test_a_run_is_found_by_the_first_digits_of_its_token_behind_run(tmp_path):
+    path = make_run(tmp_path, metrics(1.0), token="abc12345")
+    make_run(tmp_path, metrics(1.0), token="def45678")
+    assert open_run("run-abc123", runs_dir=tmp_path).path == path
+
+
+def test_the_id_of_a_job_names_the_newest_run_that_is_tagged_with_it(tmp_path):
+    tags = {"job_id": "job-abc123"}
+    make_run(tmp_path, metrics(1.0), token="a0000000", tags=tags)
+    newest = make_run(tmp_path, metrics(1.0), token="a0000001", tags=tags, start_time="2026-05-21T00:00:00Z")
+    make_run(tmp_path, metrics(1.0), token="a0000002")
+    assert open_run("job-abc123", runs_dir=tmp_path).path == newest
+    with pytest.raises(RunNotFound):
+        open_run("job-abc", runs_dir=tmp_path)
+
+
 def test_the_configured_folder_of_runs_is_the_default(tmp_path, monkeypatch):
     path = make_run(tmp_path)
     monkeypatch.setenv("FLIGHTLOG_RUNS_DIR", str(tmp_path))

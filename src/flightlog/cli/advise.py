@@ -23,6 +23,8 @@ only you know whether a function may be cached or run twice. Nothing uses the fi
 
 [Advice](../advice.md) explains how the numbers are computed, and how accurate they are on histories with
 known needs.
+
+In Python the same is `flightlog.advise(task)`, whose fields are those of the JSON; its `text()` is this text.
 """
 
 from __future__ import annotations
@@ -72,11 +74,11 @@ def advise(
     if apply:
         into, project = _manifest(manifest, project)
     found = advised_by(
-        options.readable_runs_folder(runs_dir),
+        task,
         project=project,
         target=target,
-        task=task,
         confidence=confidence,
+        runs_dir=options.readable_runs_folder(runs_dir),
     )
     put_result(found, format_, advice_text, encode=advised_json, apply_hint=not apply)
     if into is not None:

@@ -51,6 +51,8 @@ spent on: *useful* work, attempts that were *retried* or *failed*, *idle* worker
 `--rates FILE` charges other rates, for a run that has none or to see what another price would come to;
 nothing is written into the run. See [cost](../cost.md).
 
+In Python the same is `flightlog.report(run)`, whose fields are those of the JSON; its `text()` is this text.
+
 The **critical path** is the chain from the run's start to its end in which each segment waited for the one
 before: for the tasks it depends on, for its worker to be free or started, or for the program to submit it.
 Its *max. saving* is an upper bound: the run is replayed on the same workers with that task name

@@ -64,6 +64,17 @@ class Displayed:
         printer.text(words if isinstance(words, str) else repr(self))
 
 
+class DisplayedResult(Displayed):
+    """What an analysis found, which has a text as well."""
+
+    __slots__ = ()
+
+    def text(self, width: int = 100) -> str:
+        """What the command of the same name prints, in lines of at most so many columns."""
+        text: str = notebook_part("display").plain_of(self, width)
+        return text
+
+
 def _failed(value: object, error: Exception) -> str:
     return f"{repr(value)[:1000]}\n(cannot be displayed: {f'{type(error).__name__}: {error}'[:300]})"
 

@@ -46,6 +46,7 @@ _KINDS = {
     "flightlog.store.tables.query.Table": DisplayKind(
         "notebook.runs:table_display", "notebook.runs:table_plain", "notebook.runs:read_table"
     ),
+    "flightlog.analyze.advice.advise.Advised": DisplayKind(text="show.advice:advice_text"),
     "flightlog.analyze.compare.results.Comparison": DisplayKind(
         "notebook.runs:comparison_display", "show.comparison:comparison_text"
     ),

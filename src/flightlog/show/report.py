@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flightlog.analyze.findings.cache_misses import NEW_CALL
 from flightlog.analyze.findings.spans import place_of_most
 from flightlog.core.text import last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
@@ -273,8 +274,11 @@ def _cache(summary: Summary) -> Section:
     if not cache.lookups:
         return Section("Cache", f"bypassed {off}" if off else "")
     hits = f"{format_count(cache.hits)} ({format_percent(cache.hit_rate)})"
-    if not cache.hits and list(cache.miss_reasons.values()) == [cache.misses]:
-        hits += f" — {clean(next(iter(cache.miss_reasons)))}"
+    if not cache.hits and sum(cache.miss_reasons.values()) == cache.misses:
+        if cache.miss_reasons.keys() <= set(NEW_CALL) and NEW_CALL[0] in cache.miss_reasons:
+            hits += " — first run, no prior cache"
+        elif len(cache.miss_reasons) == 1:
+            hits += f" — {clean(next(iter(cache.miss_reasons)))}"
     saved = known_duration(cache.saved_s)
     if cache.saved_s is not None and cache.saved_s < 0:
         saved = f"none: lookups took {format_duration(-cache.saved_s)} more than they saved"

@@ -26,7 +26,7 @@ from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run, find_run, open_found
 from flightlog.store.runs_folder import Note, is_copy, warn
-from flightlog.store.write.finalize import Step, finalizing, is_to_complete, seal
+from flightlog.store.write.finalize import Step, finalizing, is_to_complete, order_tasks, seal
 
 
 def open_run(
@@ -36,10 +36,11 @@ def open_run(
     observer: Observer | None = None,
     note: Note = warn,
 ) -> Run:
-    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, a path or
-    an address.
+    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, the id of
+    a job, a path or an address.
 
-    `latest` is the run that started last. Ids are looked up in `runs_dir`, by default the configured one; an
+    `latest` is the run that started last, and the id of a job that of the newest run with the tag `job_id`.
+    `run-` may stand before the digits. Ids are looked up in `runs_dir`, by default the configured one; an
     address such as `s3://bucket/runs` is read through a local cache, and `note` is told in a sentence where
     that is not up to date; by default a warning. A run of this user's that has ended and is not complete yet
     is completed first. Raises `RunNotFound`, `AmbiguousRun`, `DamagedRun` where nothing of the run can be
@@ -91,6 +92,8 @@ def _complete(
     observer = here()
     me = (os.getpid(), observer.host) if closed_here else None
     seal(path, step=step, writers_alive=lambda w: (w.pid, w.host) != me and observer.writer_alive(w))
+    order_tasks(path)
+    step("put the tasks in order")
     closed = Run(path)
     info = closed.info
     snapshot = settings.parquet or info.to_snapshot is True

@@ -91,6 +91,8 @@ class StoreLimits:
     # Completing, headlines and the index of a runs folder
     max_completed_summary_bytes: Final = 16 << 20
     """A larger run is completed without its headline numbers, which readers count when they need them."""
+    max_ordered_tasks_bytes: Final = 16 << 20
+    """Lines of tasks up to this size are put in order of time when a run is completed."""
     max_counted_earlier_run_bytes: Final = 1 << 20
     """Of an earlier run up to this size that was not completed the headline numbers are counted when asked
     for."""

@@ -15,7 +15,15 @@ from flightlog.core.settings import expanded
 from flightlog.events import kind_of
 from flightlog.events.codec import Decoded, UnknownEvent
 from flightlog.store import layout
-from flightlog.store.catalogue import infer_run, is_run, list_runs, missing_document, run_paths, size_of
+from flightlog.store.catalogue import (
+    infer_run,
+    is_run,
+    list_runs,
+    missing_document,
+    past_runs,
+    run_paths,
+    size_of,
+)
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer, here, latest, unix_time
@@ -271,7 +279,8 @@ def find_run(
     for path in paths:
         if path.name == ref:
             return path
-    matches = sorted(path for path in paths if path.name.startswith(ref) or path.name[-8:].startswith(ref))
+    token = ref.removeprefix("run-")
+    matches = sorted(path for path in paths if path.name.startswith(ref) or path.name[-8:].startswith(token))
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -279,7 +288,17 @@ def find_run(
         raise AmbiguousRun(f"{len(matches)} runs in {place(folder)} begin with {ref!r}: {shown}")
     if Path(ref).is_dir():
         return _run_at(Path(ref))
+    if (job := _latest_of_job(ref, folder, observer)) is not None:
+        return job
     raise RunNotFound(_not_found(ref, folder, [path.name for path in paths]))
+
+
+def _latest_of_job(job_id: str, folder: Path, observer: Observer | None) -> Path | None:
+    """The newest run that is tagged with the id of a job; None where there is none."""
+    for run in past_runs(folder, headlines=False, observer=observer):
+        if run.info is not None and str(run.info.tags.get("job_id")) == job_id:
+            return run.entry.path
+    return None
 
 
 def _run_at(path: Path) -> Path:

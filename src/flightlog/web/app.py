@@ -157,7 +157,7 @@ async def advice_page(dashboard: Dashboard, row: RunRow) -> None:
     def advised(folder: Path) -> Advised:
         from flightlog.analyze.advice.advise import advise
 
-        return advise(folder, project=project)
+        return advise(runs_dir=folder, project=project)
 
     await computed(
         "Reading the project's history",

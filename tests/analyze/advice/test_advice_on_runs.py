@@ -223,13 +223,13 @@ def test_a_higher_confidence_asks_for_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize("confidence", [0.0, 0.3, 1.0, 2.0, float("nan")])
 def test_a_confidence_that_makes_no_sense_is_refused(tmp_path: Path, confidence: float) -> None:
     with pytest.raises(UsageError, match="makes no sense: give the share of attempts"):
-        advise(tmp_path, confidence=confidence)
+        advise(runs_dir=tmp_path, confidence=confidence)
 
 
 def test_nothing_to_learn_from_is_one_clear_message(tmp_path: Path) -> None:
     def message(**options: object) -> str:
         with pytest.raises(RunNotFound) as caught:
-            advise(tmp_path, **options)  # type: ignore[arg-type]
+            advise(runs_dir=tmp_path, **options)  # type: ignore[arg-type]
         return str(caught.value).replace(str(tmp_path), "RUNS")
 
     assert message() == "there are no runs in RUNS; record one, or name another folder of runs"
@@ -246,24 +246,27 @@ def test_a_task_of_another_project_than_the_latest_runs_is_found_there_and_that_
 ) -> None:
     history(tmp_path)
     write_run(tmp_path, 20, [completed(n, "plot") for n in range(3)], project="other")
-    advised = advise(tmp_path, task="sim[3]")
+    advised = advise(runs_dir=tmp_path, task="sim[3]")
     assert (advised.project, advised.instead_of) == ("demo", "other")
     assert [one.task for one in advised.recommendations] == ["sim"]
     assert "; not of other, which has no such task)" in " ".join(advice_text(advised).split())
-    assert (advise(tmp_path, task="plot").project, advise(tmp_path, task="plot").instead_of) == (
+    assert (
+        advise(runs_dir=tmp_path, task="plot").project,
+        advise(runs_dir=tmp_path, task="plot").instead_of,
+    ) == (
         "other",
         None,
     )
     with pytest.raises(RunNotFound, match="no attempt of 'sim' in 1 run of 'other'"):
-        advise(tmp_path, task="sim", project="other")
+        advise(runs_dir=tmp_path, task="sim", project="other")
     with pytest.raises(RunNotFound, match=r"no attempt of 'sin' in 1 run of 'other' in .*; there are plot"):
-        advise(tmp_path, task="sin")
+        advise(runs_dir=tmp_path, task="sin")
 
 
 def test_few_attempts_on_one_core_are_no_sign_of_a_second_one(tmp_path: Path) -> None:
     draw = Random(3)
     write_run(tmp_path, 0, [request(), *(completed(n, cpu_s=10 * draw.uniform(0.55, 1.0)) for n in range(6))])
-    assert advise(tmp_path).recommendations[0].recommended.cpus == 1.0
+    assert advise(runs_dir=tmp_path).recommendations[0].recommended.cpus == 1.0
 
 
 def test_figures_that_cannot_be_are_passed_over(tmp_path: Path) -> None:
@@ -282,15 +285,18 @@ def test_figures_that_cannot_be_are_passed_over(tmp_path: Path) -> None:
     dead = [killed(200 + n, args={"n": 1e300}, peak_rss_bytes=2**62) for n in range(5)]
     write_run(tmp_path, 0, [request(), *good, *odd, *dead])
     write_run(tmp_path / "sane", 0, [request(), *good])
-    (one,), (sane,) = advise(tmp_path).recommendations, advise(tmp_path / "sane").recommendations
+    (one,), (sane,) = (
+        advise(runs_dir=tmp_path).recommendations,
+        advise(runs_dir=tmp_path / "sane").recommendations,
+    )
     assert one.recommended == sane.recommended == Requested(cpus=1.0, memory_bytes=2 * GB)
-    assert msgspec.json.decode(advised_json(advise(tmp_path)))["attempts"] == 85
+    assert msgspec.json.decode(advised_json(advise(runs_dir=tmp_path)))["attempts"] == 85
 
 
 def test_wild_figures_give_a_bound_that_can_be_written(tmp_path: Path) -> None:
     wild = [completed(n, peak_rss_bytes=100**n + 1, duration_s=10.0 ** (n - 3)) for n in range(9)]
     write_run(tmp_path, 0, [*wild, *(killed(100 + n, peak_rss_bytes=10**17) for n in range(20))])
-    (one,) = advise(tmp_path).recommendations
+    (one,) = advise(runs_dir=tmp_path).recommendations
     assert 10**17 <= (one.recommended.memory_bytes or 0) <= 10**19
 
 
@@ -307,7 +313,7 @@ def test_a_damaged_history_advises_on_what_is_left_and_says_what_is_not(tmp_path
     (tmp_path / run_id(8)).mkdir()
     make_run(tmp_path, [], token="00000009")
     (tmp_path / "photos").mkdir()
-    advised = advise(tmp_path)
+    advised = advise(runs_dir=tmp_path)
     (one,) = advised.recommendations
     assert one.recommended == Requested(cpus=2.0, memory_bytes=round(6.2 * GB))
     assert 60 <= one.attempts < 80

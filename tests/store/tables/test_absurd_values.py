@@ -39,7 +39,7 @@ def test_memory_beyond_64_bits_is_unknown_and_no_error(tmp_path: Path) -> None:
     (path / "plan.json").write_text(json.dumps(plan))
     assert report_on(Run(path)).workers.count == 1
     assert diagnose(Run(path)).causes
-    assert not [one for one in advise(tmp_path).problems if "cannot be read" in one]
+    assert not [one for one in advise(runs_dir=tmp_path).problems if "cannot be read" in one]
 
 
 @pytest.mark.parametrize("beat", ["20260520T035204Z", "2026-W21-3T03:52:04Z", "2026-05-20T03:52:04,5Z"])

@@ -20,7 +20,7 @@ from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
 from flightlog.store.write import finalize
-from flightlog.store.write.finalize import finalizing, seal
+from flightlog.store.write.finalize import finalizing, order_tasks, seal
 
 OWNER, CHILD = "0c0c0c0c", "0d0d0d0d"
 RUN_ID = "run-20260520T035200Z-demo-a1b2c3d4"
@@ -304,3 +304,17 @@ def test_whatever_is_strewn_about_a_seal_keeps_every_event_once(data):
         assert not (path / layout.SEGMENTS).exists()
     finally:
         shutil.rmtree(folder)
+
+
+def test_lines_of_tasks_are_put_in_order_of_time_and_each_is_kept(tmp_path):
+    file = tmp_path / "tasks.jsonl"
+    ends = [line(OWNER, seq) for seq in (1, 3, 5)]
+    starts = [line(CHILD, seq) for seq in (0, 2, 4)]
+    file.write_bytes(b"".join([*ends, b"no line of ours\n", *starts, b'{"torn']))
+    order_tasks(tmp_path)
+    both = [each for pair in zip(starts, ends, strict=True) for each in pair]
+    assert file.read_bytes() == b"".join([*both, b"no line of ours\n", b'{"torn'])
+    inode = file.stat().st_ino
+    order_tasks(tmp_path)
+    assert file.stat().st_ino == inode
+    order_tasks(tmp_path / "nothing")

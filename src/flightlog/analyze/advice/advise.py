@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from flightlog.analyze.cost.cost import CostTally
 from flightlog.analyze.history.attempts import ProjectHistory, read_past, unreadable
 from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.tallies import copied, grouped
+from flightlog.core.displayed import DisplayedResult
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.text import base_name, first_line
 from flightlog.events import CostRates
@@ -38,13 +40,13 @@ from flightlog.store.documents import document_bytes
 from flightlog.store.earlier_runs import check_project, select_runs
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
-from flightlog.store.runs_folder import place
+from flightlog.store.runs_folder import folder_of_runs, place
 
 if TYPE_CHECKING:
     from flightlog.store.headline import Headline
 
 
-class Advised(Struct, frozen=True, kw_only=True):
+class Advised(DisplayedResult, Struct, frozen=True, kw_only=True):
     """All advice on one project, each with its evidence."""
 
     project: str
@@ -75,30 +77,32 @@ class Advised(Struct, frozen=True, kw_only=True):
 
 
 def advise(
-    runs_dir: Path,
+    task: str | None = None,
     *,
     project: str | None = None,
     target: str | None = None,
-    task: str | None = None,
     confidence: float = 0.95,
+    runs_dir: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
 ) -> Advised:
-    """Advice from the runs in a folder: of a project, and of all its tasks or one, of which `sim[3]` means
-    `sim`.
+    """Advice from earlier runs, as `flightlog advise` prints it: on all tasks of a project, or on one, of
+    which `sim[3]` means `sim`.
 
-    Without a project that of the latest run, or of the latest run that has such a task. Raises `RunNotFound`
-    where there is nothing to learn from, and `UsageError` for a confidence that makes no sense.
+    Without a project that of the latest run, or of the latest run that has such a task; `target` restricts it
+    to runs on one target. Runs are looked up in `runs_dir`, by default the configured one. Raises
+    `RunNotFound` where there is nothing to learn from, and `UsageError` for a confidence that makes no sense.
     """
     check_confidence(confidence)
+    folder = folder_of_runs(runs_dir)
     name = None if task is None else base_name(task)
-    past = read_past(runs_dir, project=project, target=target, task=name, observer=observer)
+    past = read_past(folder, project=project, target=target, task=name, observer=observer)
     latest = past.project
     if name is not None and project is None and not past.attempts:
-        past = _of_another_project(runs_dir, past, target, name, observer) or past
+        past = _of_another_project(folder, past, target, name, observer) or past
     if not past.runs:
-        raise RunNotFound(_no_runs(runs_dir, past, target))
+        raise RunNotFound(_no_runs(folder, past, target))
     if not past.attempts:
-        raise RunNotFound(_no_attempts(past, runs_dir, name, observer))
+        raise RunNotFound(_no_attempts(past, folder, name, observer))
     found = advise_on(past, confidence=confidence, target=target, task=name)
     return found if past.project == latest else replace(found, instead_of=latest)
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.statistics import Outcome, RunStatistics
-from flightlog.analyze.findings.cache_misses import NEW
+from flightlog.analyze.findings.cache_misses import NEW_CALL
 from flightlog.analyze.limits import AdviceLimits
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout
@@ -157,7 +157,7 @@ def _mend(
     cost = f"{format_duration(spent_s)} of lookups a run" + (
         f", and {format_bytes(kept_bytes)} written in vain" if kept_bytes else ""
     )
-    if all(one in NEW for one in reasons):
+    if all(one in NEW_CALL for one in reasons):
         text = (
             "Every call is a new one: do without the cache, or name arguments that do not change the "
             "result in `ignore`."

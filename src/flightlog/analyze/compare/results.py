@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from flightlog.analyze.limits import CompareLimits
-from flightlog.core.displayed import Displayed
+from flightlog.core.displayed import DisplayedResult
 
 Verdict = Literal["slower", "faster", "no change", "inconclusive"]
 
@@ -195,7 +195,7 @@ class EnvironmentChange(Struct, frozen=True, kw_only=True):
     after: str | None
 
 
-class Comparison(Displayed, Struct, frozen=True, kw_only=True):
+class Comparison(DisplayedResult, Struct, frozen=True, kw_only=True):
     """What changed from one side to the other: the JSON of `flightlog compare`."""
 
     before: Side

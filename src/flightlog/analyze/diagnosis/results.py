@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from flightlog.core.displayed import Displayed
+from flightlog.core.displayed import DisplayedResult
 from flightlog.events.base import Json
 
 
@@ -99,7 +99,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     fingerprint: str | None
 
 
-class RunDiagnosis(Displayed, Struct, frozen=True, kw_only=True):
+class RunDiagnosis(DisplayedResult, Struct, frozen=True, kw_only=True):
     """Why a run, or tasks in it, failed. The same files give the same diagnosis."""
 
     run_id: str

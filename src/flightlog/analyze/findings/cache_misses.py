@@ -11,7 +11,7 @@ from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_duration
 
-NEW = ("never seen", "arguments changed")
+NEW_CALL = ("never seen", "arguments changed")
 """Reasons for a miss that are no fault: a first request."""
 
 _MISSES = """
@@ -54,7 +54,7 @@ def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
     """
     if not facts.summary.cache.misses:
         return
-    rows = facts.tables.execute(_MISSES, {"new": list(NEW)}).fetchall()
+    rows = facts.tables.execute(_MISSES, {"new": list(NEW_CALL)}).fetchall()
     known = [row for row in rows if row[3] is not None]
     if not known:
         return

@@ -24,7 +24,7 @@ from flightlog.analyze.history.change_points import LevelStep, change_points, ou
 from flightlog.analyze.limits import HistoryLimits
 from flightlog.analyze.report.report import kept_report
 from flightlog.analyze.report.summary import open_context
-from flightlog.core.displayed import Displayed
+from flightlog.core.displayed import DisplayedResult
 from flightlog.core.errors import UsageError
 from flightlog.core.stats import mean_interval, quantile, shift_interval
 from flightlog.events.schema import result_schema
@@ -109,7 +109,7 @@ class LevelChange(RunOrigin, frozen=True, kw_only=True):
     differences: list[RunDifference]
 
 
-class Trend(Displayed, Struct, frozen=True, kw_only=True):
+class Trend(DisplayedResult, Struct, frozen=True, kw_only=True):
     """The history of one figure, the oldest run first."""
 
     project: str

@@ -6,6 +6,7 @@ it (`kept`).
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -93,6 +94,23 @@ class Report(Summary, frozen=True, kw_only=True):
 
 
 Also = TypeVar("Also")
+
+
+def report(
+    run: Run | str | os.PathLike[str] = "latest", *, runs_dir: str | os.PathLike[str] | None = None
+) -> Report:
+    """The report of a run, as `flightlog report` shows it; of one that is running, as of one moment.
+
+    `run` is an opened run, or what `open_run` takes. Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun`
+    where nothing can be read.
+    """
+    from flightlog.store.completing import open_run
+    from flightlog.store.read.snapshot import held_still
+    from flightlog.store.run import Run
+
+    opened = run if isinstance(run, Run) else open_run(run, runs_dir=runs_dir)
+    with held_still(opened) as still:
+        return report_on(still, history=EarlierRuns(opened))
 
 
 def report_on(

@@ -20,7 +20,7 @@ from flightlog.analyze.report.spans import NO_SPANS, SpanSummary, span_summary
 from flightlog.analyze.report.tasks import TaskSummary, task_summary
 from flightlog.analyze.report.workers import WorkerSummary, worker_summary
 from flightlog.analyze.tallies import copied
-from flightlog.core.displayed import Displayed
+from flightlog.core.displayed import DisplayedResult
 from flightlog.core.stats import exact_sum
 from flightlog.events import CostRates
 from flightlog.store.layout import WriterInfo
@@ -63,7 +63,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Series the code recorded on their own, by name."""
 
 
-class Summary(Displayed, Struct, frozen=True, kw_only=True):
+class Summary(DisplayedResult, Struct, frozen=True, kw_only=True):
     """Everything there is to say of a run in numbers: the first fields of the report's JSON."""
 
     run: RunFacts

@@ -57,10 +57,10 @@ class ResourceAdvisor:
         share = min(max(float(confidence), AdviceLimits.min_confidence), AdviceLimits.max_confidence)
         name = base_name(task)
         try:
-            found = advise(self._runs_dir, task=name, target=target, confidence=share).recommendations
+            past = advise(name, target=target, confidence=share, runs_dir=self._runs_dir)
         except RunNotFound as error:
             return _nothing(task, target, share, str(error))
-        one = next((each for each in found if each.task == name), None)
+        one = next((each for each in past.recommendations if each.task == name), None)
         if one is None:
             return _nothing(task, target, share, f"no attempt of {name} was recorded")
         return _made(task, target, share, one)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -25,7 +26,14 @@ from msgspec import Struct
 
 from flightlog.core.locks import locked
 from flightlog.store import layout
-from flightlog.store.documents import RecorderInfo, is_leftover, read_document, sync_folder, write_document
+from flightlog.store.documents import (
+    RecorderInfo,
+    is_leftover,
+    read_document,
+    replace_bytes,
+    sync_folder,
+    write_document,
+)
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import here
@@ -98,6 +106,29 @@ def seal(
     except OSError as error:
         return error.strerror or str(error)
     return None
+
+
+_TIMESTAMP = re.compile(rb'"timestamp":"([^"]*)"')
+
+
+def order_tasks(path: Path) -> None:
+    """Put the lines of tasks into the order of time, so that starts, which workers write, stand before ends.
+
+    Joined files have the lines of one process behind those of another. Large files stay as they are. Lines
+    without a time stay behind the one before them. Raises OSError.
+    """
+    file = layout.stream_file(path, "tasks")
+    if not 0 < _size(file) <= StoreLimits.max_ordered_tasks_bytes:
+        return
+    *lines, torn = file.read_bytes().split(b"\n")
+    moments, moment = list[bytes](), b""
+    for line in lines:
+        found = _TIMESTAMP.search(line)
+        moment = found[1] if found else moment
+        moments.append(moment)
+    ordered = sorted(range(len(lines)), key=moments.__getitem__)
+    if ordered != list(range(len(lines))):
+        replace_bytes(file, b"\n".join([*(lines[number] for number in ordered), torn]), durable=True)
 
 
 def finalizing(path: Path, wait_s: float = 0.0) -> AbstractContextManager[bool]:

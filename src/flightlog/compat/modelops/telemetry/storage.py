@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
+from zlib import crc32
 
 import msgspec
 
@@ -45,16 +46,22 @@ class TelemetryStorage:
         storage_dir: str | os.PathLike[str],
         prov_store: Any | None = None,
         *,
+        upload_to_azure: bool = True,
         upload_wait_s: float = 5.0,
+        share_of_jobs: float = 1.0,
     ) -> None:
         """Save below `storage_dir`; a `prov_store` that supports remote uploads also uploads the job's
-        folder.
+        folder, unless `upload_to_azure` is False.
+
+        Of many jobs, a `share_of_jobs` such as 0.1 saves that part: always the same ones, by their ids.
 
         The upload runs on a thread of its own. A job waits for it at most `upload_wait_s` seconds, and the
         end of the program for `CompatLimits.upload_exit_wait_s`.
         """
         self.storage_dir = Path(storage_dir)
         self.prov_store = prov_store
+        self.upload_to_azure = upload_to_azure
+        self.share_of_jobs = share_of_jobs
         self.upload_wait_s = upload_wait_s
 
     def save_job_telemetry(self, job_id: str, telemetry: HasSpans, job_type: str = "simulation") -> None:
@@ -64,6 +71,8 @@ class TelemetryStorage:
 
         An id that is no valid folder name is percent-encoded: `a/b` becomes `a%2Fb`.
         """
+        if crc32(text_of(job_id).encode("utf-8", "surrogatepass")) >= self.share_of_jobs * 2**32:
+            return
         try:
             folder = job_folder(self.storage_dir, text_of(job_id))
             folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +81,8 @@ class TelemetryStorage:
             logger.warning("Failed to save telemetry for %s: %s", text_of(job_id), text_of(error))
             return
         logger.info("Saved telemetry: %s", folder / SUMMARY)
-        self._upload_to_azure(folder, text_of(job_id))
+        if self.upload_to_azure:
+            self._upload_to_azure(folder, text_of(job_id))
 
     def load_summary(self, job_id: str) -> dict[str, Any] | None:
         """A job's summary; None where there is none."""

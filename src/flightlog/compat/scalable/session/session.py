@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -13,14 +14,20 @@ from flightlog.compat.scalable import manifest as scalable_manifest
 from flightlog.compat.scalable.client import ScalableClient
 from flightlog.compat.scalable.manifest import AUTO, EnvironmentVariables, Translation
 from flightlog.core.errors import UsageError
+from flightlog.core.settings import read_settings
 from flightlog.record.run import LiveRun
 from flightlog.session.manifest import Manifest, parse_manifest
 from flightlog.session.plan import Plan, make_plan
 from flightlog.session.session import RunAccess, Session
+from flightlog.store import layout
+from flightlog.store.completing import complete
+from flightlog.store.write.finalize import is_to_complete
 
 log = logging.getLogger("flightlog")
 
 
+STREAMS = ("tasks", "resources", "workers", "failures", "cache", "artifacts", "cost")
+"""The files of events that a run of Scalable has, whatever happened."""
 OBJECTIVES = ("minimize cost", "minimize time", "balance")
 POLICIES = ("safe", "aggressive", "manual")
 
@@ -134,13 +141,27 @@ class ScalableSession(RunAccess):
             except BaseException:
                 self._variables.take_back()
                 raise
+            self._make_files()
             self._client = ScalableClient(self)
         return self._client
+
+    def _make_files(self) -> None:
+        """Make the files of events that Scalable's runs always have, so that those without an event are
+        empty and not missing.
+        """
+        if (path := self._session.seen().path) is None:
+            return
+        with suppress(OSError):  # the recorder tells of a disk that cannot be written
+            for stream in STREAMS:
+                layout.stream_file(path, stream).touch()
 
     def close(self, error: BaseException | None = None) -> None:
         """End the workers and the run, which failed if there is an error; may be called again."""
         try:
             self._session.close(error)
+            path = self._session.seen().path
+            if path is not None and is_to_complete(path):  # its files are read without Flightlog, too
+                complete(path, read_settings(self._environ))
         finally:
             self._variables.take_back()
 
