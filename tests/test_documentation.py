@@ -73,6 +73,12 @@ def test_the_example_of_a_search_finds_a_good_scenario(tmp_path):
     assert re.fullmatch(r"x = 3\.\d is (99|100)% good\n|x = 2\.9 is 99% good\n", said)
 
 
+def test_the_guide_to_live_events_does_what_it_says(tmp_path):
+    (tmp_path / "live.py").write_text("\n".join(blocks(ROOT / "docs" / "live.md", "python")))
+    said = run_in(tmp_path, sys.executable, "live.py").splitlines()
+    assert said == ["0 1.0", "1 0.5", "2 0.33", "0", "[1, 2]", "loss 0.5", "loss 0.25"]
+
+
 def simulated(scenario: int, steps: int) -> int:
     return sum((scenario * step) % 7 for step in range(steps))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PROGRAM = "flightlog"
 GROUPS = {
     "Record": ("run", "adopt", "demo"),
-    "Look": ("list", "report", "timeline", "top", "alert", "ui", "sql"),
+    "Look": ("list", "report", "timeline", "top", "follow", "alert", "ui", "sql"),
     "Understand": ("diagnose", "compare", "trends", "devices", "advise", "predict"),
     "Manage": ("validate", "plan", "explain", "cache", "compact", "verify", "gc", "scrub"),
     "Share": ("export", "sync", "serve-metrics", "schema"),

@@ -147,6 +147,11 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         )
 
     @property
+    def has_more(self) -> bool:
+        """Whether events were read that were not given yet."""
+        return bool(self._ready)
+
+    @property
     def pause_s(self) -> float:
         """How long to wait before the next look, after one that found nothing."""
         at_least = StoreLimits.follow_pause_per_look * self._looked_s
