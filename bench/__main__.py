@@ -13,6 +13,7 @@ from bench import (
     ending,
     every_task,
     export,
+    followers,
     gpu,
     history,
     look,
@@ -35,6 +36,7 @@ LIMIT_END_S = 0.3
 LIMIT_LIST_S, LIMIT_CLOSE_S = 0.5, 0.050
 LIMIT_LOOK, LIMIT_VIEWED, LIMIT_LATE_S = 1.25, 0.95, 2.0
 LIMIT_REFRESH_MS = 50.0
+LIMIT_FOLLOWED = 1.1
 LIMIT_DEVICE_EVENTS_PER_S, LIMIT_DEVICE_PEAK_BYTES = 500_000, 400e6
 
 
@@ -197,6 +199,14 @@ def main() -> int:
         memory = found[f"{way}_megabytes"]
         budget = f"{export.LIMIT_MEGABYTES} MB"
         held.append(say("  peak memory", f"{memory:,.0f} MB", budget, memory < export.LIMIT_MEGABYTES))
+    found = followers.measure()
+    ratio, what = (
+        found["followed"] / found["alone"],
+        f"a metric of a run with {followers.FOLLOWERS} followers, to none",
+    )
+    shown = f"{ratio:.2f}, {found['followed']:.2f} µs of CPU time"
+    held.append(say(what, shown, f"{LIMIT_FOLLOWED}", ratio <= LIMIT_FOLLOWED))
+
     found = look.measure()
     ratio, memory = found["cpu_seconds_ratio"], found["look_megabytes"]
     what = f"report of {look.TASKS:,} tasks with all that is drawn, to without"

@@ -309,7 +309,9 @@ def record_on(index):
 
 
 before = descriptors()
-with flightlog.record("x", sample_interval_s=0.1):
+heard = []
+with flightlog.record("x", sample_interval_s=0.1) as run:
+    run.subscribe(lambda event: heard.append(event.tags["number"]), "span", where=lambda event: event.name == "busy")
     threads = [threading.Thread(target=record_on, args=(index,), daemon=True) for index in range(3)]
     for thread in threads:
         thread.start()
@@ -334,15 +336,16 @@ with flightlog.record("x", sample_interval_s=0.1):
 for files in old:
     end(files)
 (folder / "counts").write_text(str(counts))
+(folder / "heard").write_text(str(sorted(heard)))
 """,
     )
     assert checked(tmp_path)
     run = the_run(tmp_path)
     assert spans(run) == [*range(50)]
     counts = json.loads((tmp_path / "counts").read_text())
-    assert spans(run, "busy") == sorted(
-        number * 3 + index for index, count in enumerate(counts) for number in range(count)
-    )
+    recorded = sorted(number * 3 + index for index, count in enumerate(counts) for number in range(count))
+    assert spans(run, "busy") == recorded
+    assert json.loads((tmp_path / "heard").read_text()) == recorded
     assert run.status == "completed"
 
 
@@ -360,7 +363,8 @@ def listen(event, arguments):
 
 sys.addaudithook(listen)
 os.environ.pop("FLIGHTLOG_COMPLETE", None)  # what completing a run takes is imported in the background
-with flightlog.record("x", sample_interval_s=0.1):
+with flightlog.record("x", sample_interval_s=0.1) as run:
+    run.subscribe(lambda event: None)
     while not hasattr(sys.modules.get("flightlog.store.completing"), "complete"):  # the last that is imported
         work(10)
         time.sleep(0.05)
