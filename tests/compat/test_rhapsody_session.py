@@ -613,3 +613,42 @@ def counted(metrics: Any, name: str) -> float:
     )
     points = [point for metric in found if metric.name == name for point in metric.data.data_points]
     return sum(point.count if hasattr(point, "count") else point.value for point in points)
+
+
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_functions_and_commands_share_the_workers(executor, tmp_path):
+    async def use(session: Session) -> list[int]:
+        found: list[int] = []
+        functions = [ComputeTask(function=time.sleep, args=(0.02,)) for _ in range(20)]
+        commands = [ComputeTask(executable="/bin/sleep", arguments=["0.02"]) for _ in range(10)]
+        tasks = [*functions[:10], *commands[:5], *functions[10:], *commands[5:]]
+        await session.submit_tasks(tasks)
+        while any(task.state != "DONE" for task in tasks):
+            found.append(sum(task.state == "RUNNING" for task in tasks))
+            await asyncio.sleep(0.001)
+        return found
+
+    states = in_session(use, executor(2))
+    assert max(states) == 2
+
+
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_tasks_that_wait_are_cancelled_and_may_be_submitted_again(executor):
+    async def use(session: Session) -> list[ComputeTask]:
+        tasks = [ComputeTask(function=time.sleep, args=(0.3,)) for _ in range(100)]
+        (backend,) = session.backends.values()
+        await session.submit_tasks(tasks)
+        while not any(task.state == "RUNNING" for task in tasks):
+            await asyncio.sleep(0.001)
+        assert await backend.cancel_all_tasks() == 100
+        await session.wait_tasks(tasks)
+        assert {task.state for task in tasks} == {"CANCELED"}
+        again = tasks[50:60]
+        for task in again:
+            task.args = (0,)
+        await run_all(session, again)
+        return again
+
+    began = time.monotonic()
+    assert {task.state for task in in_session(use, executor(1))} == {"DONE"}
+    assert time.monotonic() - began < 15  # one after the other they take 30 s

@@ -26,6 +26,8 @@ class CompatLimits:
     max_readable_spans: Final = 100_000
     """Ended spans that `read_traces` gives; older ones are in the checkpoint file and in the run."""
 
+    calls_ahead: Final = 32
+    """Functions that an executor has beyond those for its workers: each handover wakes its threads."""
     host_names_timeout_s: Final = 5.0
     """Seconds that Dask workers have to tell the names of their hosts."""
     cancel_poll_s: Final = 0.2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,15 @@ class Session:
                     f"Backend '{wanted}' requested by task {task['uid']} not found in Session. "
                     f"Available backends: {list(self._exec_backends)}"
                 )
+        with nullcontext() if self._telemetry is None else self._telemetry.together():
+            futures, by_backend = self._sort(tasks)
+        await asyncio.gather(
+            *(self._exec_backends[name].submit_tasks(group) for name, group in by_backend.items())
+        )
+        return futures
+
+    def _sort(self, tasks: list[Any]) -> tuple[list[asyncio.Future[Any]], dict[str, list[Any]]]:
+        """The futures of tasks, and the tasks by backend; they are submitted to the session, and queued."""
         futures = []
         by_backend: dict[str, list[Any]] = {}
         for task in tasks:
@@ -93,10 +103,7 @@ class Session:
         if self._telemetry is not None:
             for task in chain(*by_backend.values()):
                 self._telemetry._on_task_state_change(task, "QUEUED")
-        await asyncio.gather(
-            *(self._exec_backends[name].submit_tasks(group) for name, group in by_backend.items())
-        )
-        return futures
+        return futures, by_backend
 
     async def wait_tasks(self, tasks: list[Any], timeout: float | None = None) -> list[Any]:
         """Wait until all have ended, also by failing; returns the tasks. Raises TimeoutError after so many

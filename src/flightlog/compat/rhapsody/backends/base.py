@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -105,7 +105,8 @@ class StandardBackend(BaseBackend):
     """A backend that is awaited before use, or used with `async with`, with the default names of states.
 
     `tasks` holds those that have not ended, `measured` what telemetry reads. Telemetry sets `place_of`, which
-    gives the place of a task in a run. For one event loop.
+    gives the place of a task in a run, and `together`, in which several states are recorded at once. For one
+    event loop.
     """
 
     def __init__(self, name: str) -> None:
@@ -115,6 +116,7 @@ class StandardBackend(BaseBackend):
         self.tasks: dict[str, dict[str, Any]] = {}
         self.measured: dict[str, dict[str, Any]] = {}
         self.place_of: Callable[[str], RunPlace | None] | None = None
+        self.together: Callable[[], AbstractContextManager[None]] = nullcontext
         self._initialized = False
         self._backend_state = BackendMainStates.INITIALIZED
 

@@ -172,6 +172,10 @@ def random_id(bits: int) -> int:
     return _random.getrandbits(bits) or 1
 
 
+def _event_id() -> str:
+    return f"{_random.getrandbits(128):032x}"
+
+
 _FIELDS = frozenset(one.name for one in dataclasses.fields(BaseEvent))
 
 
@@ -199,7 +203,7 @@ def define_event(name: str, **fields: Any) -> type[Any]:
 def make_event(cls: type[E], *, session_id: str, backend: str, **kwargs: Any) -> E:
     """Make an event with a new id, emitted now; `event_time` is now, unless given."""
     now, made = time.time(), cast(Any, cls)
-    common = {"event_id": f"{random_id(128):032x}", "event_time": now, "emit_time": now}
+    common = {"event_id": _event_id(), "event_time": now, "emit_time": now}
     return cast(E, made(**{**common, "session_id": session_id, "backend": backend, **kwargs}))
 
 
@@ -218,7 +222,7 @@ def task_event(
     """
     if state not in _KINDS:
         return None
-    at = time.time()
+    at = now = time.time()
     attributes: dict[str, Any] = {"executable": _executable(task), "task_type": task.get("task_type", "")}
     more: dict[str, Any] = {}
     if state == "RUNNING":
@@ -236,16 +240,19 @@ def task_event(
             attributes["exit_code"] = task["exit_code"]
         if began is None:
             attributes["incomplete_lifecycle"], more["duration_seconds"] = True, 0.0
-    return make_event(
-        _KINDS[state],
+    kind: Any = _KINDS[state]
+    event: BaseEvent = kind(
+        event_id=_event_id(),
+        event_time=at,
+        emit_time=now,
         session_id=session_id,
         backend=task.get("backend") or "",
         task_id=task["uid"],
         attributes=attributes,
-        event_time=at,
         node_id=_node(measured),
         **more,
     )
+    return event
 
 
 def arguments(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,4 +274,4 @@ def _executable(task: Mapping[str, Any]) -> str:
     function = task.get("function") or task.get("func")
     if function is not None:
         return str(getattr(function, "__name__", function))
-    return str(next(filter(None, map(task.get, ("executable", "model", "model_name"))), ""))
+    return str(task.get("executable") or task.get("model") or task.get("model_name") or "")
