@@ -391,6 +391,18 @@ def test_the_outputs_that_the_manifest_names_are_registered(session, client):
     )
 
 
+def test_an_attempt_that_is_retried_has_what_it_took(session, client, tmp_path):
+    future = client.submit(work.flaky, str(tmp_path), 2, retries=1)
+    assert future.result() == 2
+    attempts = """SELECT attempt, state, worker IS NOT NULL, duration_s > 0, queue_s > 0, cpu_s >= 0,
+        rss_scope FROM attempts WHERE task_id = ? ORDER BY attempt"""
+    of_both = True, True, True, True, "process"
+    assert session.telemetry.sql(attempts, [future.task_id]).rows() == [
+        (1, "failed", *of_both),
+        (2, "completed", *of_both),
+    ]
+
+
 def test_a_command_gives_its_exit_code_its_output_and_what_it_used(session, client, tmp_path):
     code = "import os; print(os.environ['WORD'], os.getcwd())"
     future = client.submit_command([sys.executable, "-c", code], cwd=tmp_path, env={"WORD": "hush"})
@@ -400,7 +412,7 @@ def test_a_command_gives_its_exit_code_its_output_and_what_it_used(session, clie
     [end] = [e for e in events_of(session, "tasks", TaskCompleted) if e.task_id == future.task_id]
     assert end.task == Path(sys.executable).name
     assert end.args == {"command": [sys.executable, "-c", code], "cwd": str(tmp_path)}
-    assert end.metrics["exit_code"] == 0
+    assert (end.exit_code, end.metrics["exit_code"]) == (0, 0)
     assert end.metrics["command_cpu_s"] == output.cpu_s
 
 

@@ -547,18 +547,34 @@ class _AttemptOver(TaskEvent, kw_only=True):
     queue_s: Annotated[Seconds | None, doc("from submission to start; null where the engine hides it")] = None
 
 
+class _AttemptRepeated(TaskEvent, kw_only=True):
+    """An attempt is over, and the task is not."""
+
+    reason: Annotated[str | None, doc("the error of the failed attempt")]
+    delay_s: Annotated[Seconds | None, doc("wait before the next attempt")] = None
+    worker: Annotated[str | None, doc("worker that executed it; null if it never started")] = None
+    duration_s: Annotated[Seconds | None, doc("execution alone, on the worker's monotonic clock")] = None
+    queue_s: Annotated[Seconds | None, doc("from submission to start; null where the engine hides it")] = None
+
+
 if TYPE_CHECKING:
 
     class _AttemptMeasured(_AttemptOver, Usage, kw_only=True):
         """An attempt is over, with what it used."""
 
+    class _RepeatedMeasured(_AttemptRepeated, Usage, kw_only=True):
+        """As that, of one that is followed by another."""
+
 else:
     # A struct has one base of fields: those of the second are declared once more, from its own declaration.
-    _AttemptMeasured = msgspec.defstruct(
-        "_AttemptMeasured",
-        [(name, hint, None) for name, hint in get_type_hints(Usage, include_extras=True).items()],
-        bases=(_AttemptOver,),
-        kw_only=True,
+    _AttemptMeasured, _RepeatedMeasured = (
+        msgspec.defstruct(
+            name,
+            [(name, hint, None) for name, hint in get_type_hints(Usage, include_extras=True).items()],
+            bases=(base,),
+            kw_only=True,
+        )
+        for name, base in (("_AttemptMeasured", _AttemptOver), ("_RepeatedMeasured", _AttemptRepeated))
     )
 
 
@@ -586,6 +602,7 @@ class TaskCompleted(TaskEnded, kw_only=True, tag="task_completed"):
     """A task ran to its end and returned."""
 
     result_bytes: Annotated[Bytes | None, doc("size of the serialized result")] = None
+    exit_code: Annotated[int | None, doc("exit code of a command")] = None
 
 
 DEPENDENCY_FAILED = "DependencyFailed"
@@ -610,11 +627,8 @@ class TaskCancelled(TaskEnded, kw_only=True, tag="task_cancelled"):
 
 
 @register
-class TaskRetried(TaskEvent, kw_only=True, tag="task_retried"):
+class TaskRetried(_RepeatedMeasured, kw_only=True, tag="task_retried"):
     """An attempt failed and the task will be retried; `attempt` is the one that failed."""
-
-    reason: Annotated[str | None, doc("the error of the failed attempt")]
-    delay_s: Annotated[Seconds | None, doc("wait before the next attempt")] = None
 
 
 class WorkerEvent(Event, kw_only=True):

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
-from msgspec import Struct
 
 from flightlog.core.descriptors import Descriptor, make_pipe
 from flightlog.core.errors import CommandError, UsageError
@@ -38,7 +37,7 @@ from flightlog.session.futures import Completions, TaskFuture, on_last_end, pack
 from flightlog.session.limits import SessionLimits
 from flightlog.session.progress import shown
 from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskRequest
-from flightlog.session.tracking import Task, Tracker
+from flightlog.session.tracking import CommandOutput, Task, Tracker
 
 if TYPE_CHECKING:
     from flightlog.analyze.predict.eta import Eta
@@ -504,22 +503,6 @@ def _read_parameters(function: Callable[..., Any]) -> Parameters:
         tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),
         next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None),
     )
-
-
-class CommandOutput(Struct, frozen=True, kw_only=True):
-    """What a command that ended with 0 leaves: the result of its task."""
-
-    exit_code: int
-    stdout: str
-    """Its last lines, some 8,000 characters at most, with secrets redacted."""
-    stderr: str
-    stdout_bytes: int
-    """How much it wrote in all."""
-    stderr_bytes: int
-    cpu_s: float
-    """CPU time of the command and of the processes it waited for."""
-    peak_rss_bytes: int | None
-    """Resident memory of the largest of these processes; null where that was less than the worker's own."""
 
 
 def command_words(command: Sequence[str | os.PathLike[str]]) -> list[str]:

@@ -41,6 +41,7 @@ from flightlog.events import (
     WorkerEvent,
     WorkerLost,
     WorkerRemoved,
+    usage_of,
 )
 from flightlog.record.failure import describe
 from flightlog.record.recorder import Recorder
@@ -176,10 +177,28 @@ def message_of(work: Work, outcome: Outcome) -> str | None:
     return None
 
 
-def as_recorded(outcome: Outcome, error: BaseException | None) -> Outcome:
+class CommandOutput(Struct, frozen=True, kw_only=True):
+    """What a command that ended with 0 leaves: the result of its task."""
+
+    exit_code: int
+    stdout: str
+    """Its last lines, some 8,000 characters at most, with secrets redacted."""
+    stderr: str
+    stdout_bytes: int
+    """How much it wrote in all."""
+    stderr_bytes: int
+    cpu_s: float
+    """CPU time of the command and of the processes it waited for."""
+    peak_rss_bytes: int | None
+    """Resident memory of the largest of these processes; null where that was less than the worker's own."""
+
+
+def as_recorded(outcome: Outcome, value: Any, error: BaseException | None) -> Outcome:
     """The outcome as it is recorded: that of a command is told by its exit, not by the exception that carries
     it.
     """
+    if isinstance(value, CommandOutput):
+        outcome.exit_code = value.exit_code
     if not isinstance(error, CommandError):
         return outcome
     return msgspec.structs.replace(
@@ -200,8 +219,17 @@ def _task_error(outcome: Outcome) -> TaskError:
 def retried_event(task: Task, work: Work, outcome: Outcome, delay_s: float) -> TaskRetried:
     """An attempt failed, and there will be another one."""
     why = error_type_of(outcome), message_of(work, outcome)
-    reason, at = ": ".join(part for part in why if part) or None, outcome.ended or ""
-    return TaskRetried(timestamp=at, attempt=work.attempt, reason=reason, delay_s=delay_s, **task.ids(work))
+    return TaskRetried(
+        timestamp=outcome.ended or "",
+        attempt=work.attempt,
+        reason=": ".join(part for part in why if part) or None,
+        delay_s=delay_s,
+        worker=outcome.worker,
+        duration_s=outcome.duration_s,
+        queue_s=outcome.queue_s,
+        **usage_of(outcome),
+        **task.ids(work),
+    )
 
 
 def failure_event(work: Work, outcome: Outcome, error: BaseException | None) -> Failure:
@@ -236,7 +264,7 @@ def ended_event(task: Task, outcome: Outcome) -> TaskEnded:
         "session_serialize_s": task.serialize_s,
     }
     if outcome.end == "completed":
-        return TaskCompleted(result_bytes=outcome.result_bytes, **facts)
+        return TaskCompleted(result_bytes=outcome.result_bytes, exit_code=outcome.exit_code, **facts)
     if outcome.end == "cancelled":
         return TaskCancelled(reason=outcome.reason, **facts)
     return TaskFailed(
@@ -520,8 +548,8 @@ class Tracker:
         pause_s = delay_s(work.attempt, SessionLimits.first_retry_pause_s, SessionLimits.max_retry_pause_s)
         task.future.note_started(False)
         if self._recorder is not None:
-            _, outcome, error = value_of(work, outcome)
-            outcome = as_recorded(outcome, error)
+            value, outcome, error = value_of(work, outcome)
+            outcome = as_recorded(outcome, value, error)
             self._recorder.emit(failure_event(work, outcome, error))
             self._recorder.emit(retried_event(task, work, outcome, pause_s))
         self._delays.after(pause_s, partial(self._submit_again, task))
@@ -547,7 +575,7 @@ class Tracker:
             began = time.perf_counter()
             value, outcome, error = value_of(task.work, outcome)
             task.serialize_s += time.perf_counter() - began
-            outcome = as_recorded(outcome, error)
+            outcome = as_recorded(outcome, value, error)
         if self._recorder is not None:
             self._recorder.emit(ended_event(task, outcome))
             if outcome.end != "completed":

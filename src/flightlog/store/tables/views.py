@@ -254,7 +254,7 @@ ATTEMPTS = _attempts("run_id", "run_id, task_id, attempt")
 
 `state` is `completed`, `failed`, `cancelled`, `running` (began, no end seen) or `pending` (not begun). An
 attempt that was retried without an end of its own has failed, and ended when it was retried, for the error
-that the retry names; `duration_s` is what was measured, so that such an attempt has none.
+that the retry names; `duration_s` is what was measured, which the retry says where the engine knows it.
 """
 
 
