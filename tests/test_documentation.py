@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from builders.documents import ROOT, blocks, run_in
 
 import flightlog
 from flightlog.cli.main import COMMANDS
+from flightlog.core.alerts import WORDS, Alert, read_entries
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -156,3 +158,24 @@ def test_the_walks_name_modules_that_exist():
     named = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", page[page.index("## Four walks") :])
     assert len(named) > 40
     assert [name for name in named if not (ROOT / "src" / "flightlog" / name).exists()] == []
+
+
+def test_the_guide_to_alerts_does_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALERT_ADDRESS", "ntfy://topic")
+    page = ROOT / "docs" / "alerts.md"
+    [manifest] = blocks(page, "yaml")
+    (tmp_path / "flightlog.yaml").write_text(manifest)
+    assert (
+        run_in(tmp_path, "flightlog", "validate") == "flightlog.yaml: ok, 1 target, 0 components, 0 tasks\n"
+    )
+    [program] = blocks(page, "python")
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == ""
+    assert done.stderr.startswith("alert: the run completed after ")
+    [alert] = blocks(page, "json")
+    assert json.loads(alert).keys() == set(Alert.__struct_fields__)
+    [every_run] = [one for one in blocks(page, "bash") if "FLIGHTLOG_ALERTS" in one]
+    assert read_entries(every_run.partition("'")[2].rpartition("'")[0])[0].when == ("failed", "stuck")
+    assert [word for word in WORDS if f"`{word}`" not in page.read_text()] == []

@@ -31,6 +31,7 @@ def test_the_schema_is_one() -> None:
         "tasks",
         "cost",
         "otel",
+        "alerts",
         "overlays",
     ]
 

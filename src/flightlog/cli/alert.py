@@ -22,8 +22,8 @@ be watched, also at an address. An alert is sent at most once per cause and `--e
 what is only printed is not remembered. Sending is retried for five minutes. Then a message says so, and the
 exit code is 1. `--fired` lists what was sent.
 
-[Alerts](../alerts.md) says what a command and a webhook get, and how the variable `FLIGHTLOG_ALERTS`, whose
-entries are used without `--when`, has every run watched.
+[Alerts](../alerts.md) says what a command and a webhook get, and how a manifest, a program or the variable
+`FLIGHTLOG_ALERTS`, whose entries are used without `--when`, asks for alerts.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from flightlog.core.alerts import AlertEntry
 
 VARIABLE = "FLIGHTLOG_ALERTS"
+NOTED = "nobody"
 
 
 def alert(
@@ -141,9 +142,12 @@ class _Asked:
 
     @staticmethod
     def _read(text: str) -> list[AlertEntry]:
-        """An entry without an action is one that the recorded program is told of."""
+        """An alert of an entry without an action is noted in the run."""
         from msgspec.structs import replace
 
         from flightlog.core.alerts import read_entries
 
-        return [replace(one, program=one.program or not one.has_action) for one in read_entries(text)]
+        return [
+            replace(one, program=one.program or ("" if one.has_action else NOTED))
+            for one in read_entries(text)
+        ]

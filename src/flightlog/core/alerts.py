@@ -134,8 +134,8 @@ class AlertEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`module:function`."""
     folder: str | None = None
     """Where `module` is looked for, beside the usual places."""
-    program: bool = False
-    """Whether the recorded program is told."""
+    program: str = ""
+    """Who else is told, by what is noted in the run: a process that records."""
 
     @property
     def has_action(self) -> bool:

@@ -45,8 +45,6 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.version import __version__
 
-FIRED = "alerts.jsonl"
-PROGRAM = "the program"
 PRINTED = "standard output"
 
 
@@ -81,7 +79,7 @@ def actions_of(entry: AlertEntry, put: Callable[[str], None]) -> list[Action]:
         function = _function(entry.python, entry.folder)
         found.append(Action(f"function {entry.python}", lambda alert: _call(function, alert)))
     if entry.program:
-        found.append(Action(PROGRAM, lambda _: None))  # which reads what was sent
+        found.append(Action(entry.program, lambda _: None))  # it reads what was noted
     return found or [Action(PRINTED, lambda alert: put(f"{alert.line}\n"))]
 
 
@@ -187,7 +185,7 @@ class FiredAlerts:
     """
 
     def __init__(self, run: Path, note: Callable[[str], None]) -> None:
-        self._file, self._note = run / layout.FOLLOWERS / FIRED, note
+        self._file, self._note = run / layout.FOLLOWERS / layout.FIRED_ALERTS, note
         self._last = {(one.rule, one.cause, one.to): one for one in read_fired(run)}
         self._signs: dict[tuple[str, str, str], str] = {}
 
@@ -219,7 +217,7 @@ class FiredAlerts:
 def read_fired(run: Path) -> list[SentAlert]:
     """What was sent of a run, in order; lines that are damaged are passed over."""
     try:
-        lines = (run / layout.FOLLOWERS / FIRED).read_bytes().splitlines()
+        lines = (run / layout.FOLLOWERS / layout.FIRED_ALERTS).read_bytes().splitlines()
     except OSError:
         return []
     found = []

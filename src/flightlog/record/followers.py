@@ -82,6 +82,7 @@ class FollowerProcess(Struct, frozen=True, kw_only=True):
 
 
 _started: dict[Path, dict[str, FollowerProcess]] = {}
+_when_finished: dict[Path, list[Callable[[], None]]] = {}
 _to_bury: list[FollowerProcess] = []
 """Those whose run is over; at most `MAX_LEFT`, the newest."""
 _beside: list[FollowerProcess] = []
@@ -141,14 +142,19 @@ def start_follower(
             log.warning("%s", message)
 
 
+def when_finished(run_path: Path, action: Callable[[], None]) -> None:
+    """Do something once the followers of a run have ended, or are no longer waited for."""
+    _when_finished.setdefault(run_path, []).append(action)
+
+
 def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
     """Wait until the followers of a run that has ended have ended, too, `timeout_s` seconds at the most.
 
     Each that failed, and each that still has something to do and goes on doing it, is a warning in one line;
     gives these lines. Raises nothing of its own; Ctrl-C ends the waiting, and is the program's as ever.
     """
-    followers = _started.pop(run_path, {})
-    if not followers and not _to_bury:
+    followers, actions = _started.pop(run_path, {}), _when_finished.pop(run_path, [])
+    if not followers and not _to_bury and not actions:
         return ()
     lines: tuple[str, ...] = ()
     try:
@@ -159,6 +165,8 @@ def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
         lines = tuple(line for one in followers.values() if (line := _outcome(run_path, one)) is not None)
         for line in lines:
             log.warning("%s", line)
+        for action in actions:
+            action()
     return lines
 
 

@@ -79,6 +79,8 @@ class RecordLimits:
     """Followers of ended runs of one folder that may still be at work on this host when another is
     started: many short runs, one after the other or side by side, must not pile them up where a server is
     away."""
+    alert_interval_s: Final = 0.5
+    """Time between two looks at what alerts were found."""
     follower_start_timeout_s: Final = 5.0
     """How long starting a follower may take; a machine that needs longer is left alone."""
     max_completing_processes: Final = 2

@@ -234,6 +234,9 @@ class NoopRun(Readable):
     def record_artifact(self, _target: object, **_facts: Any) -> None:
         """Nothing."""
 
+    def alert(self, _rule: str, _callback: object = None, **_options: object) -> None:
+        """Nothing."""
+
     def subscribe(self, _callback: object, *_events: object, **_options: object) -> Callable[[], None]:
         """Nothing to deliver; gives an unsubscribe that does nothing."""
         return lambda: None

@@ -28,6 +28,7 @@ from flightlog.store.readable import Readable
 if TYPE_CHECKING:
     import hashlib
 
+    from flightlog.core.alerts import Alert
     from flightlog.store.read.follow import Kinds
     from flightlog.store.read.lines import AnyEvent
     from flightlog.store.run import Run
@@ -154,6 +155,23 @@ class LiveRun(Displayed, Readable):
             pass_interruption(error)
             self.recorder.trouble("subscribe", f"a subscriber could not be taken: {text_of(error)}")
             return lambda: None
+
+    def alert(
+        self, rule: str, callback: Callable[[Alert], object] | None = None, *, every: str | float = "1h"
+    ) -> None:
+        """Call a function, on a thread of its own, when a rule of `flightlog alert` holds for the run;
+        without a function the alert is logged.
+
+        A process beside the run looks for it. It is told at most once per cause and period, `every`: an age
+        such as `10m`, or seconds. A rule that makes no sense is a warning.
+        """
+        try:
+            from flightlog.record.alerts import listener_of
+
+            listener_of(self).ask(rule, callback, every)
+        except BaseException as error:  # noqa: BLE001 - whatever was given
+            pass_interruption(error)
+            self.recorder.trouble("alert", f"an alert could not be taken: {text_of(error)}")
 
     def lane(self) -> str:
         """The worker this thread is; known to the run from its first task on."""

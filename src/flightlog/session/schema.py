@@ -24,7 +24,7 @@ from flightlog.events.schema import DIALECT
 MANIFEST_VERSION = 1
 
 
-OVERLAID = ("project", "targets", "components", "tasks", "cost", "otel")
+OVERLAID = ("project", "targets", "components", "tasks", "cost", "otel", "alerts")
 """The keys an overlay may hold, each in part."""
 _UNITS: dict[Kind, str] = {"size": "_bytes", "duration": "_s"}
 """How the attributes of such values end, and the keys do not."""
@@ -136,6 +136,21 @@ class Otel(Struct, frozen=True, kw_only=True):
     logs: Annotated[bool | None, doc("whether failures and events are sent; they are if not said")] = None
 
 
+class Alerts(Struct, frozen=True, kw_only=True):
+    """When to alert, and how; without anything but rules, the alert is in the program's log."""
+
+    when: Annotated[tuple[Text, ...], doc("rules, such as failed, stuck, memory > 90 %, loss is NaN")]
+    every_s: Annotated[Duration | None, doc("least time between two alerts of one cause; 1h if not said")] = (
+        None
+    )
+    notify: Annotated[tuple[Text, ...], doc("addresses of Apprise, as variables: ${ALERT_ADDRESS}")] = ()
+    webhook: Annotated[Text | None, doc("address that alerts are sent to as JSON")] = None
+    command: Annotated[
+        tuple[Text, ...], doc("program and its arguments, started with the alert as JSON")
+    ] = ()
+    python: Annotated[Text | None, doc("function that is called beside the run, as module:function")] = None
+
+
 class Contents(Struct, frozen=True, kw_only=True):
     """A Flightlog manifest: what runs where, and with what."""
 
@@ -152,6 +167,7 @@ class Contents(Struct, frozen=True, kw_only=True):
             "OTEL_* variables say"
         ),
     ] = None
+    alerts: Annotated[tuple[Alerts, ...], doc("when to alert while the run runs, and how")] = ()
 
 
 Name = Annotated[str, written("name")]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from flightlog.core.alerts import public_address
 from flightlog.core.redaction import BY_NAME, REDACTED, is_secret, kind_of_secret, redact_text
 from flightlog.session.expansion import as_written, has_variables
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import yaml
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))#[^\n]*")
+ADDRESS = "address of a notification"
 _TEXT_TAGS = ("str", "int", "float", "timestamp", "value")
 
 
@@ -66,7 +68,8 @@ def written_secrets(source: str) -> list[WrittenSecret]:
     for start, (path, node, key) in sorted(scalars.items()):
         found += _in_comments(text, position, start)
         position = max(position, node.end_mark.index)
-        kind = secret_kind(node.value, key)
+        to_send_to = key in {"notify", "webhook"} and "alerts" in path
+        kind = ADDRESS if to_send_to and _is_secret_address(node.value) else secret_kind(node.value, key)
         if kind is not None:
             found.append(_secret(text, path, node, kind))
     return found + _in_comments(text, position, len(text))
@@ -106,6 +109,8 @@ def _scalars(
 def _secret(text: str, path: tuple[str, ...], node: yaml.ScalarNode, kind: str) -> WrittenSecret:
     start, end = node.start_mark.index, node.end_mark.index
     shown = REDACTED if kind == BY_NAME or has_variables(node.value) else redact_text(node.value)
+    if kind == ADDRESS:
+        shown = public_address(node.value)
     block = text[start:end].endswith("\n")  # `|` and `>` reach up to the next key
     return WrittenSecret(
         line=node.start_mark.line + 1,
@@ -115,6 +120,11 @@ def _secret(text: str, path: tuple[str, ...], node: yaml.ScalarNode, kind: str) 
         end=end,
         instead=json.dumps(shown, ensure_ascii=False) + "\n" * block,
     )
+
+
+def _is_secret_address(text: str) -> bool:
+    """Whether more is said of where alerts go than the host of a server: a token may stand anywhere in it."""
+    return not has_variables(text) and public_address(text) != text.rstrip("/")
 
 
 def _in_comments(text: str, start: int, end: int) -> list[WrittenSecret]:

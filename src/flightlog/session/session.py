@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 from msgspec.structs import asdict
 
 from flightlog.core import threads
+from flightlog.core.alerts import AlertEntry
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import read_settings
@@ -293,6 +294,10 @@ class Session(Displayed, RunAccess):
             for event in self._costs.begin():
                 run.emit(event)
             send_while_running(run.path, contents.otel, self._environ)
+            if contents.alerts:
+                from flightlog.record.alerts import watch_entries
+
+                watch_entries(run, self._alerts(), self._environ)
         self._tracker = Tracker(self._engine, recorder, next_id, self._costs)
         if run is not None:
             run.on_end(self._run_ends)
@@ -302,6 +307,12 @@ class Session(Displayed, RunAccess):
         self._client = Client(self._tracker, run, defaults, next_id, self._progress)
         if run is not None:
             run.info.engine_start_s = time.monotonic() - began
+
+    def _alerts(self) -> list[AlertEntry]:
+        """What the manifest asks to be told of; functions stand beside it."""
+        folder = str(self.manifest.path.parent)
+        given = ({key: value for key, value in asdict(one).items() if value} for one in self._contents.alerts)
+        return [AlertEntry(**one, folder=folder) for one in given]
 
     def _run_ends(self, status: str) -> None:
         """The run ends before the session does: a signal ends the process. Every task still gets its end."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from flightlog.core.alerts import parse_rule
 from flightlog.core.errors import UsageError
 from flightlog.core.redaction import is_secret_key
 from flightlog.core.units import parse_age, parse_size
@@ -24,6 +25,7 @@ from flightlog.session.limits import SessionLimits
 from flightlog.session.otel_config import endpoint_problem, endpoint_secret, header_problem
 from flightlog.session.schema import (
     MANIFEST_VERSION,
+    Alerts,
     Contents,
     Field,
     Otel,
@@ -136,6 +138,8 @@ class Checker:
             self._charges(path, found)
         elif isinstance(found, Otel):
             self._otel(found)
+        elif isinstance(found, Alerts):
+            self._alerts(node, path, found)
         return found
 
     def _fields(self, node: Node, fields: Sequence[Field], path: Path) -> dict[str, Any]:
@@ -270,6 +274,24 @@ class Checker:
         for key, text in charge_problems(rates, folder, self._environ or {}):
             self._problem(self._tree.get(*path, key) or self._tree, (*path, key), text)
 
+    def _alerts(self, node: Node, path: Path, alerts: Alerts) -> None:
+        """Rules that are none, and what cannot be an address or a function."""
+        rules = node.get("when")
+        written = rules.value if rules is not None and isinstance(rules.value, tuple) else ()
+        known = alerts.when if isinstance(alerts.when, tuple) else ()
+        for number, (entry, rule) in enumerate(zip(written, known, strict=False)):
+            if rule is not UNKNOWN and not (self._raw and has_variables(rule)):
+                try:
+                    parse_rule(rule)
+                except UsageError as wrong:
+                    self._problem(entry, (*path, f"when[{number}]"), str(wrong))
+        for key, problem_of in (("webhook", endpoint_problem), ("python", _function_problem)):
+            value, at = getattr(alerts, key), node.get(key)
+            if value not in (None, UNKNOWN) and at is not None and not (self._raw and has_variables(value)):
+                problem = problem_of(value)
+                if problem:  # without the value, which may hold a secret
+                    self._problem(at, (*path, key), f"what is written here {problem}")
+
     def _otel(self, otel: Otel) -> None:
         """An `otel` that names no server, or holds a secret as it is."""
         at = self._tree.get("otel", "endpoint")
@@ -289,6 +311,10 @@ class Checker:
                 self._problem(node, ("otel", "headers", name), problem)
 
 
+def _function_problem(named: str) -> str | None:
+    return None if _FUNCTION.fullmatch(named) else "is no function: write module:function"
+
+
 def _bare(node: Node) -> str:
     return _cut(str(node))
 
@@ -303,6 +329,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= most else text[:most] + "…"
 
 
+_FUNCTION = re.compile(r"[\w.]+:\w+")
 _CLOCK = re.compile(r"(?:(\d{1,5})-)?(\d{1,5}):([0-5]?\d):([0-5]?\d)", re.ASCII)
 _WHOLE = re.compile(r"[-+]?\d{1,18}", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:\d{1,18}(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", re.ASCII)

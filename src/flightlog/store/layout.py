@@ -43,6 +43,8 @@ PARQUET = "parquet"
 KEPT_REPORT = "report.json"
 """Stands in `parquet/`: the report of a large run, used while no file of the run changes."""
 FOLLOWERS = ".followers"
+FIRED_ALERTS = "alerts.jsonl"
+"""In that folder: the alerts that were sent, one per line."""
 
 ENDED = frozenset({"completed", "failed", "interrupted", "crashed"})
 """Statuses of a run that is over."""
