@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -16,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from flightlog import Session
+from flightlog.engines import executor as engines_executor
 from flightlog.engines.executor import ExecutorEngine
 from flightlog.events import WorkerLost
 from flightlog.store.run import Run
 from flightlog.testing import tasks
-from flightlog.testing.engines import EngineContract, gate, known, submit
+from flightlog.testing.engines import EngineContract, Reported, gate, known, submit
 
 MANIFEST = "version: 1\nproject: {name: pools}\ntargets:\n  local: {provider: local}\n"
 
@@ -234,3 +236,23 @@ with spawned(1, initializer=is_elsewhere, initargs=({sees},)) as pool:
     if sees:  # else these processes, which are on this host in truth, find the run by their environment
         assert len([one for one in run.events("spans") if one.name == "inner"]) == 3
     assert not any(run.completeness().lost.values())
+
+
+def test_threads_that_begin_at_once_have_one_link_to_their_engine(monkeypatch):
+    made = []
+
+    class Slow(engines_executor.EngineLink):
+        def __init__(self, order: engines_executor.ExecutorOrder) -> None:
+            made.append(order)
+            time.sleep(0.05)
+            super().__init__(order)
+
+    monkeypatch.setattr(engines_executor, "EngineLink", Slow)
+    with ThreadPoolExecutor(4) as pool:
+        engine = ExecutorEngine(pool)
+        reported = Reported()
+        engine.start(None, reported)
+        tasks_there = [submit(engine, tasks.add, number) for number in range(8)]
+        assert {reported.outcome(one).end for one in tasks_there} == {"completed"}
+        engine.close(timeout_s=5.0)
+    assert len(made) == 1

@@ -7,7 +7,6 @@ ended.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -29,11 +28,18 @@ from flightlog.engines import program
 from flightlog.engines.attempts import CLOSED, Attempt
 from flightlog.engines.contract import Outcome, PooledEngine, Work, WorkerView, check_counts
 from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
-from flightlog.engines.execute import Started, execute
 from flightlog.engines.limits import EngineLimits
 from flightlog.engines.processes import ExitReason, start_of
 from flightlog.engines.program import main_program, with_main
-from flightlog.engines.relay.channel import BEGAN, CHUNK, AttemptStart, ChannelClient, ChannelServer
+from flightlog.engines.relay.channel import (
+    BEGAN,
+    CHUNK,
+    AttemptStart,
+    ChannelClient,
+    ChannelServer,
+    encode,
+    execute_and_tell,
+)
 from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.engines.relay.recording import SampledFrom, WorkerRecording, is_seen, sampled_from_here
 from flightlog.events import WorkerLaunched, WorkerReady
@@ -42,8 +48,6 @@ from flightlog.record.clock import Clock
 from flightlog.record.context import RUN, TRACEPARENT
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
-
-log = logging.getLogger("flightlog")
 
 HELLO = b"H"
 _WHO = ("worker", "host", "pid")
@@ -89,7 +93,6 @@ class ExecutorOrder(Struct, frozen=True, array_like=True):
     work: Work
 
 
-encode = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(ExecutorOrder).decode
 _decode_began = msgspec.msgpack.Decoder(AttemptStart).decode
 _decode_end = msgspec.msgpack.Decoder(tuple[list[AttemptStart], Outcome]).decode
@@ -110,9 +113,8 @@ class ExecutorBackend(ClusterBackend):
         self._gone: set[int] = set()
         """Processes of this host whose connection was closed, as it is when they end."""
         self._receiver = ChunkReceiver(run_path)
+        self._channel = ChannelServer(self._hear, self._on_gone)
         self._clock, self._opened = Clock(), time.time()
-        self._channel: ChannelServer | None = None
-        self._lost_channel: ChannelServer | None = None
 
     def can_end(self, attempt: Attempt) -> bool:
         """Whether the executor can still let it go."""
@@ -127,14 +129,8 @@ class ExecutorBackend(ClusterBackend):
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin. Without a channel, starts are told with the ends."""
         super().open(dispatcher)
-        path = None
-        try:
-            self._channel = ChannelServer(self._hear, self._on_gone)
-            self._loop.watch(self._channel.fd, self, lambda _events: self._listen())
-            path = self._channel.path
-        except OSError as error:
-            log.warning("no socket for workers can be made (%s): starts of tasks are told late", error)
-        self._setup = uuid4().hex, path, sampled_from_here(self._run_path), main_program()
+        self._channel.watch(self._loop, self)
+        self._setup = uuid4().hex, self._channel.path, sampled_from_here(self._run_path), main_program()
 
     def send(self, attempt: Attempt) -> None:
         """Hand an attempt to the executor. Raises whatever that raises."""
@@ -156,15 +152,12 @@ class ExecutorBackend(ClusterBackend):
     def stop(self) -> None:
         """Have all workers leave the run; they go on."""
         self._end_workers(list(self._workers), ExitReason(CLOSED), expected=True)
-        with suppress(OSError):  # the program closed it
-            if self._channel is not None:
-                self._channel.dismiss(EngineLimits.leave_timeout_s)
+        self._channel.dismiss(EngineLimits.leave_timeout_s)
         super().stop()
 
     def close(self) -> None:
         """All is over."""
-        if self._channel is not None:
-            self._channel.close()
+        self._channel.close()
         self._receiver.close()
 
     def _home_of(self, attempt: Attempt) -> tuple[str | None, int | None]:
@@ -173,19 +166,6 @@ class ExecutorBackend(ClusterBackend):
 
     def _running_on(self, name: str) -> list[Attempt]:
         return [one for one in list(self.held.values()) if one.worker == name and not one.over]
-
-    def _listen(self) -> None:
-        """Take what workers have said; where the program closed the channel, what comes with ends still
-        comes.
-        """
-        channel = self._channel
-        if channel is not None:
-            try:
-                channel.listen()
-            except OSError as error:
-                log.warning("the program closed the socket of workers (%s): starts are told late", error)
-                self._loop.unwatch(channel.fd, self)
-                self._lost_channel, self._channel = channel, None  # its numbers are not ours to close
 
     def _hear(self, _pid: int, kind: bytes, text: bytes) -> None:
         if kind == BEGAN:
@@ -213,7 +193,7 @@ class ExecutorBackend(ClusterBackend):
 
     def _answered(self, attempt: Attempt, answer: Future[bytes]) -> None:
         """The executor says what became of an attempt."""
-        self._listen()  # what its worker said itself comes first
+        self._channel.listen()  # what its worker said itself comes first
         if attempt.over:
             return
         try:
@@ -249,6 +229,8 @@ class ExecutorBackend(ClusterBackend):
 
 _links: dict[tuple[int, str], EngineLink] = {}
 """By this process and the engine."""
+_making: dict[tuple[int, str], threading.Lock] = {}
+"""Held while one of them is made, so that two threads make one; a forked process has others."""
 
 
 class EngineLink:
@@ -305,6 +287,7 @@ class EngineLink:
     def leave(self) -> None:
         """The engine is over: leave the run, unless this is the program itself."""
         _links.pop(self._key, None)
+        _making.pop(self._key, None)
         if not self.is_program:
             self.recording.leave()
 
@@ -327,19 +310,20 @@ def run_attempt(order: bytes) -> bytes:
     """Execute an attempt here; gives its start and its outcome, and raises nothing of the task's."""
     wanted = _decode_order(order)
     key = os.getpid(), wanted.engine
-    link = _links.get(key) or _links.setdefault(key, EngineLink(wanted))
-    said: list[AttemptStart] = []
+    with _making.setdefault(key, threading.Lock()):
+        link = _links.get(key) or _links.setdefault(key, EngineLink(wanted))
     with link.lane() as name:
-
-        def begun(started: Started) -> None:
-            facts: dict[str, Any] = {"worker": name, "host": link.host, "pid": link.pid}
-            facts |= {"launched": link.launched, "ready": link.ready}
-            said.append(AttemptStart(wanted.serial, started, facts))
-            with suppress(Exception):  # it is told with the end
-                link.tell(BEGAN, encode(said[0]))
-
+        facts = {"worker": name, "host": link.host, "pid": link.pid}
+        facts |= {"launched": link.launched, "ready": link.ready}
         work = link.placed(wanted.work if link.is_program else with_main(wanted.work, wanted.main))
-        outcome = execute(work, worker=name, alone=name == link.name, started=begun, dumps=dumps)
+        said, outcome = execute_and_tell(
+            work,
+            worker=name,
+            alone=name == link.name,
+            dumps=dumps,
+            start=lambda started: AttemptStart(wanted.serial, started, facts),
+            tell=link.tell,
+        )
     if link.reaches:
         link.recording.settle()
     return encode((said, outcome))

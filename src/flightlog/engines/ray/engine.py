@@ -27,7 +27,8 @@ from flightlog.engines.limits import RayLimits
 from flightlog.engines.options import RayOptions
 from flightlog.engines.processes import ExitReason, WatchedProcess, descendants, describe_exit, end_all
 from flightlog.engines.program import refuse_while_main_is_imported
-from flightlog.engines.ray.worker import Began, RayHome, RayOrder, decode_done, dumps, encode, run_attempt
+from flightlog.engines.ray.worker import Began, RayHome, RayOrder, decode_done, dumps, run_attempt
+from flightlog.engines.relay.channel import encode
 from flightlog.events import WorkerLaunched, WorkerReady
 from flightlog.record.clock import Clock
 from flightlog.samplers.cgroup import OomKills
@@ -242,9 +243,7 @@ class RayCluster(ClusterBackend):
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin."""
         super().open(dispatcher)
-        self._home.open(lambda: self._loop.post(self._home.listen))
-        if self._home.fd is not None:
-            self._loop.watch(self._home.fd, self, self._on_home)
+        self._home.open(self._loop, self)
         if self._far:
             self._home.reach_far()
         self._review_nodes()
@@ -317,13 +316,6 @@ class RayCluster(ClusterBackend):
 
     # --- what workers and Ray say
 
-    def _on_home(self, _events: int) -> None:
-        try:
-            self._home.listen()
-        except OSError as error:  # the program closed it; what is said with the end of a task still comes
-            log.warning("the program closed the socket of workers (%s): starts of tasks are told late", error)
-            self._loop.unwatch(self._home.lose_channel(), self)
-
     def _begun(self, began: Began, is_here: bool = False) -> None:
         """A worker says that it executes an attempt; one that is here is a process of this host by the number
         it says.
@@ -358,7 +350,7 @@ class RayCluster(ClusterBackend):
 
     def _answered(self, attempt: Attempt, answer: Future[bytes]) -> None:
         """Ray says what became of its task."""
-        self._on_home(0)  # what it said itself comes first, be it with its last breath
+        self._home.listen()  # what it said itself comes first, be it with its last breath
         error = answer.exception()
         if error is not None:
             self._failed(attempt, error)

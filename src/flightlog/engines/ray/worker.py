@@ -23,11 +23,20 @@ from msgspec import Struct
 
 from flightlog.engines import program
 from flightlog.engines.contract import Outcome, Work
-from flightlog.engines.execute import Started, execute
+from flightlog.engines.event_loop import EventLoop
+from flightlog.engines.execute import Started
 from flightlog.engines.limits import EngineLimits, RayLimits
 from flightlog.engines.processes import start_of
 from flightlog.engines.program import main_program, with_main
-from flightlog.engines.relay.channel import BEGAN, CHUNK, AttemptStart, ChannelClient, ChannelServer
+from flightlog.engines.relay.channel import (
+    BEGAN,
+    CHUNK,
+    AttemptStart,
+    ChannelClient,
+    ChannelServer,
+    encode,
+    execute_and_tell,
+)
 from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.engines.relay.recording import SampledFrom, WorkerRecording, sampled_from_here
 from flightlog.record.task import lane_name
@@ -73,7 +82,6 @@ class Done(Struct, frozen=True, kw_only=True):
     """Whether its process has no way to the engine but this."""
 
 
-encode = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(RayOrder).decode
 _decode_setup = msgspec.msgpack.Decoder(RayWorkerSetup).decode
 decode_began: Callable[[bytes], Began] = msgspec.msgpack.Decoder(Began).decode
@@ -144,14 +152,15 @@ def run_attempt(order: bytes, mailbox: Any = None) -> bytes:
     if mailbox is not None:
         link.mailbox = mailbox
     work = link.recording.placed(with_main(work, link.setup.main))
-    said: list[Began] = []
-
-    def begun(started: Started) -> None:
-        said.append(msgspec.structs.replace(link.who, serial=serial, started=started))
-        with suppress(Exception):  # the task runs all the same; its start is told with its end
-            link.tell(BEGAN, encode(said[0]))
-
-    outcome = execute(work, worker=link.worker, alone=True, started=begun, dumps=dumps)
+    start = partial(msgspec.structs.replace, link.who, serial=serial)
+    said, outcome = execute_and_tell(
+        work,
+        worker=link.worker,
+        alone=True,
+        dumps=dumps,
+        start=lambda started: start(started=started),
+        tell=link.tell,
+    )
     if not link.mute:
         link.recording.settle()
     return encode(Done(began=said[0] if said else None, outcome=outcome, mute=link.mute))
@@ -181,37 +190,20 @@ class RayHome:
     def __init__(self, ray: Any, run_path: str | None, begun: Callable[[Began, bool], None]) -> None:
         self._ray, self._run_path, self._begun = ray, run_path, begun
         self._receiver = ChunkReceiver(run_path)
-        self._channel: ChannelServer | None = None
+        self._channel = ChannelServer(self._hear)
         self.mailbox: Any = None
         """The mailbox, where there are workers on other hosts."""
         self._messages_asked: Any = None
         self._wake: Callable[[], None] = lambda: None
 
-    def open(self, wake: Callable[[], None]) -> None:
+    def open(self, loop: EventLoop, owner: object) -> None:
         """Open the local channel; where that is not possible, workers say all they have to say with the end
         of each task.
-
-        `wake`, called from any thread, sees to it that `listen` is called soon.
         """
-        self._wake = wake
-        try:
-            self._channel = ChannelServer(self._hear)
-        except OSError as error:
-            log.warning("no socket for workers can be made (%s): starts of tasks are told late", error)
-        home, main = sampled_from_here(self._run_path), main_program()
-        path = None if self._channel is None else self._channel.path
+        self._wake = partial(loop.post, self.listen)
+        self._channel.watch(loop, owner)
+        home, main, path = sampled_from_here(self._run_path), main_program(), self._channel.path
         self.setup = encode(RayWorkerSetup(engine=uuid4().hex, channel=path, home=home, main=main))
-
-    @property
-    def fd(self) -> int | None:
-        """Readable when there is something for `listen`; None without a local channel."""
-        return None if self._channel is None else self._channel.fd
-
-    def lose_channel(self) -> int:
-        """Hear nothing more by the local channel, which the program closed; the number of its descriptor."""
-        assert self._channel is not None
-        self._lost_channel, self._channel = self._channel, None  # its numbers are not ours to close
-        return self._lost_channel.fd
 
     def reach_far(self) -> None:
         """See to it that workers which cannot use the local channel have a way home from their next task
@@ -223,8 +215,7 @@ class RayHome:
 
     def listen(self) -> None:
         """Take everything that has been said, without waiting."""
-        if self._channel is not None:
-            self._channel.listen()
+        self._channel.listen()
         asked = self._messages_asked
         if asked is not None and asked.done():
             self._messages_asked = None
@@ -241,8 +232,7 @@ class RayHome:
     def dismiss(self) -> None:
         """Have all workers leave the run, and take the last of what they have to say."""
         wait_s = EngineLimits.leave_timeout_s
-        if self._channel is not None:
-            self._channel.dismiss(wait_s)
+        self._channel.dismiss(wait_s)
         if self.mailbox is not None:
             with suppress(Exception):  # the cluster may be gone: what came, came
                 self._ray.get(self.mailbox.dismiss.remote(wait_s), timeout=2 * wait_s)
@@ -254,8 +244,7 @@ class RayHome:
     def close(self) -> None:
         """Hear no more; what came is written."""
         self._receiver.close()
-        if self._channel is not None:
-            self._channel.close()
+        self._channel.close()
         if self.mailbox is not None:
             with suppress(Exception):  # it ends with this program at the latest
                 self._ray.kill(self.mailbox)

@@ -5,8 +5,10 @@ What was written into it survives the death of the worker that wrote it: the ker
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
+import shutil
 import socket
 import struct
 import tempfile
@@ -14,14 +16,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from flightlog.core.descriptors import Descriptor
-from flightlog.engines.execute import Started
+from flightlog.engines.contract import Outcome, Work
+from flightlog.engines.execute import Started, execute
 from flightlog.engines.wire import Frame, Frames, frame
+
+if TYPE_CHECKING:
+    from flightlog.engines.event_loop import EventLoop
+
+log = logging.getLogger("flightlog")
 
 BEGAN, CHUNK, LEFT = b"B", b"P", b"L"
 _CREDENTIALS = struct.Struct("3i")
@@ -39,39 +48,66 @@ class AttemptStart(Struct, frozen=True, array_like=True):
     """Name, host and process of the worker."""
 
 
+Start = TypeVar("Start", bound=AttemptStart)
+encode = msgspec.msgpack.Encoder().encode
+
+
+_lost: list[ChannelServer] = []
+"""Those that the program closed: their numbers may be others' by now, and are not ours to close."""
+
+
 class ChannelServer:
     """The engine's side: a named socket that only this user can open. One thread at a time, in which `hear`
     is called.
 
-    `fd` is readable when there is something for `listen` to take. `gone` is called with the process id of a
-    peer that has closed its connection. `OSError` where no socket can be made.
+    `gone` is called with the process id of a peer that has closed its connection. Where no socket can be
+    made, or the program closes it, that is logged, and nothing is heard from then on: what workers say with
+    the ends of attempts still comes.
     """
+
+    path: str | None = None
+    """Where workers connect; None where they cannot."""
+    _folder: str | None = None
 
     def __init__(self, hear: Hear, gone: Callable[[int], None] = lambda _pid: None) -> None:
         self._hear, self._on_gone = hear, gone
-        self._folder = tempfile.mkdtemp(prefix="flightlog-")
-        self.path = str(Path(self._folder) / "channel")
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._unwatch: Callable[[], None] = lambda: None
         self._selector = selectors.DefaultSelector()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.bind(self.path)
+            self._folder = tempfile.mkdtemp(prefix="flightlog-")
+            path = f"{self._folder}/channel"
+            self._socket.bind(path)
             self._socket.listen(256)
             self._socket.setblocking(False)
-        except OSError:
+        except OSError as error:
+            log.warning("no socket for workers can be made (%s): starts of tasks are told late", error)
             self.close()
-            raise
-        self._selector.register(self._socket, selectors.EVENT_READ, None)
+        else:
+            self._selector.register(self._socket, selectors.EVENT_READ, None)
+            self.path = path
 
-    @property
-    def fd(self) -> int:
-        """Readable when a worker connects or sends something: an epoll descriptor, or what takes its
-        place.
-        """
-        fileno: Callable[[], int] = getattr(self._selector, "fileno", self._socket.fileno)
-        return fileno()
+    def watch(self, loop: EventLoop, owner: object) -> None:
+        """Have the loop call `listen` when a worker connects or says something."""
+        if self.path is not None:
+            # An epoll descriptor, or what takes its place.
+            number: int = getattr(self._selector, "fileno", self._socket.fileno)()
+            loop.watch(number, owner, lambda _events: self.listen())
+            self._unwatch = partial(loop.unwatch, number, owner)
 
     def listen(self) -> None:
         """Take everything that has been said so far, without waiting."""
+        if self.path is None:
+            return
+        try:
+            self._listen()
+        except OSError as error:
+            log.warning("the program closed the socket of workers (%s): starts of tasks are told late", error)
+            self.path = None
+            self._unwatch()
+            _lost.append(self)
+
+    def _listen(self) -> None:
         while ready := self._selector.select(0):
             for key, _ in ready:
                 if key.data is None:
@@ -85,26 +121,31 @@ class ChannelServer:
 
         What a peer does then is its own business: it says `LEFT` when that is done.
         """
+        if self.path is None:
+            return True
         peers = [key.data for key in self._selector.get_map().values() if key.data is not None]
         for peer in peers:
             with suppress(OSError):
                 peer.socket.shutdown(socket.SHUT_WR)
         by = time.monotonic() + timeout_s
-        while (rest := by - time.monotonic()) > 0 and not all(peer.left or peer.gone for peer in peers):
-            self._selector.select(rest)
-            self.listen()
+        with suppress(OSError):  # the program closed it
+            while (rest := by - time.monotonic()) > 0 and not all(peer.left or peer.gone for peer in peers):
+                self._selector.select(rest)
+                self._listen()
         return all(peer.left or peer.gone for peer in peers)
 
     def close(self) -> None:
         """No worker can connect any more."""
+        if self in _lost:
+            return
         with suppress(OSError, RuntimeError):
             for key in list((self._selector.get_map() or {}).values()):
                 key.fileobj.close()  # type: ignore[union-attr] # sockets, all of them
         self._socket.close()
         self._selector.close()
-        for remove, path in ((os.unlink, self.path), (os.rmdir, self._folder)):
-            with suppress(OSError):
-                remove(path)
+        self.path = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _admit(self) -> None:
         with suppress(OSError):
@@ -122,6 +163,28 @@ class ChannelServer:
             self._selector.unregister(peer.socket)
             peer.socket.close()
             self._on_gone(peer.pid)
+
+
+def execute_and_tell(
+    work: Work,
+    *,
+    worker: str,
+    alone: bool,
+    dumps: Callable[[Any], bytes],
+    start: Callable[[Started], Start],
+    tell: Callable[[bytes, bytes], None],
+) -> tuple[list[Start], Outcome]:
+    """Execute an attempt in this process, and tell the engine at once that it began; gives what was told, to
+    be told once more with the end, and the outcome.
+    """
+    said: list[Start] = []
+
+    def begun(started: Started) -> None:
+        said.append(start(started))
+        with suppress(Exception):  # the task runs all the same; its start is told with its end
+            tell(BEGAN, encode(said[0]))
+
+    return said, execute(work, worker=worker, alone=alone, started=begun, dumps=dumps)
 
 
 class ChannelPeer:
