@@ -15,8 +15,8 @@ import signal
 import stat
 import struct
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FunctionType
 from typing import Any, Literal, TypeVar
 
@@ -220,9 +220,26 @@ def launch(process: Any, method: str) -> Pipes:
     if method == "spawn":
         _start_tracker()
         process._Popen = _spawning_popen()
-    process.start()
+    with _undecided_start_method():
+        process.start()
     _note_helpers()
     return _take_over_pipes(process)
+
+
+@contextmanager
+def _undecided_start_method() -> Iterator[None]:
+    """Starting a process settles the start method of the whole program, which could not set it afterwards:
+    leave it as open as it was.
+    """
+    from multiprocessing import context
+
+    default: Any = context._default_context
+    undecided = default._actual_context is None
+    try:
+        yield
+    finally:
+        if undecided and default._actual_context is default._default_context:
+            default._actual_context = None
 
 
 def shield_workers_from_ctrl_c(start_method: str | None) -> None:

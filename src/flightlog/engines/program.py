@@ -7,6 +7,7 @@ What the program itself defines, in its main file or at a prompt, travels by val
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import sys
 from importlib import import_module
@@ -25,11 +26,19 @@ _error: BaseException | None = None
 def main_program() -> dict[str, str]:
     """Where workers find the functions of the program that runs here; empty where it is no file they could
     import.
-    """
-    from multiprocessing import spawn
 
-    found = spawn.get_preparation_data("flightlog")
-    return {key: found[key] for key in ("init_main_from_name", "init_main_from_path") if found.get(key)}
+    As `multiprocessing.spawn.get_preparation_data` has it, which would settle the program's start method.
+    """
+    from multiprocessing import process
+
+    main = sys.modules["__main__"]
+    if name := getattr(getattr(main, "__spec__", None), "name", None):
+        return {"init_main_from_name": name}
+    file = getattr(main, "__file__", None)
+    if file is None:
+        return {}
+    began_in = getattr(process, "ORIGINAL_DIR", None) or ""
+    return {"init_main_from_path": os.path.normpath(Path(began_in) / file)}
 
 
 def with_main(work: Work, main: dict[str, str]) -> Work:

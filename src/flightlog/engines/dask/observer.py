@@ -368,6 +368,9 @@ class ClientHooks:
         if message.get("op") == "update-graph" and "stimulus_id" not in message:
             here = current.get()
             if here is not None and here._sink is not None:
+                # Dask samples the parts of a message with more than ten, by the program's `random`.
+                if not message.get("actors", True):
+                    del message["actors"]  # as the scheduler has it without
                 message["stimulus_id"] = f"update-graph-{time.time()}-by-{here.span_id}"
         assert self._send is not None
         return self._send(message)
