@@ -21,6 +21,7 @@ from flightlog.cli.main import main
 from flightlog.core.errors import UsageError
 from flightlog.events import Metric, SpanEvent, UserEvent, define_event, kind_of
 from flightlog.store import layout
+from flightlog.store.limits import StoreLimits
 from flightlog.store.read.follow import EventStream
 from flightlog.store.run import Run
 from flightlog.store.write.finalize import seal
@@ -302,6 +303,21 @@ def test_a_remote_run_is_followed_through_its_copy(tmp_path, monkeypatch):
     address = f"file://{tmp_path}/away"
     assert main(["sync", str(run.path), "--to", address]) == 0
     assert values(flightlog.open_run(f"{address}/{run.run_id}").follow(events="metric")) == list(range(10))
+
+
+def test_a_remote_run_that_goes_on_is_asked_for_again_and_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLIGHTLOG_REMOTE_CACHE", str(tmp_path / "copies"))
+    monkeypatch.setattr(StoreLimits, "remote_refresh_s", 0.05)
+    address = f"file://{tmp_path}/away"
+    with record(tmp_path / "runs") as run:
+        for number in range(3):
+            run.metric("loss", number)
+            assert main(["sync", str(run.path), "--to", address]) == 0
+            if number == 0:
+                stream = flightlog.open_run(f"{address}/{run.run_id}").follow(events="metric")
+            assert next(stream).value == number
+    assert main(["sync", str(run.path), "--to", address]) == 0
+    assert list(stream) == []
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,7 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         self._marks: dict[str, list[object]] = {}
         self._under_way: dict[str, Iterator[AnyEvent | None]] = {}
         self._last = False
+        self._writers: list[layout.WriterInfo] = []
         self._sequences: dict[tuple[str, str], _Sequence] = {}
         self._new: list[_Ready] = []
         self._ready: deque[_Ready] = deque()
@@ -291,7 +292,8 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
             return any(sequence.held for sequence in self._sequences.values())
         self._marks = marks
         for stream in parts if self._last else changed:
-            self._under_way[stream] = self._follow(stream).new_and_pauses(last=self._last)
+            again = self._last and not self._is_whole(stream)
+            self._under_way[stream] = self._follow(stream).new_and_pauses(last=again)
         self.over = self._last and not self._under_way
         return not self.over
 
@@ -308,6 +310,18 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
                     scan.coverage[writer] = Coverage.of(sequence.given.ranges())
             following = self._following[stream] = Following(self.path, stream, scan, learn=self._learn)
         return following
+
+    def _is_whole(self, stream: str) -> bool:
+        """Whether every line of a stream was read that its writers, which have closed, say they wrote: then
+        files need not be read again.
+        """
+        if stream not in self._following or not self._writers:
+            return False
+        scan = self._following[stream].scan
+        return not scan.unnumbered and all(
+            one.closed and len(scan.coverage.get(one.writer, ())) >= one.lines.get(stream, 0)
+            for one in self._writers
+        )
 
     def _skip(self) -> None:
         """Take everything that is there now as given."""
@@ -343,7 +357,8 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
             return False
         if run.is_written() or (remote and run.info.end_time is None):
             return False
-        known = {writer.writer for writer in run.writers()}
+        self._writers = run.writers()
+        known = {writer.writer for writer in self._writers}
         silent = any(writer not in known for _, writer in writer_folders(self.path))
         return not silent or now - self._heard_at > StoreLimits.silent_writer_wait_s
 
