@@ -2,6 +2,7 @@
 
     flightlog serve-metrics
     flightlog serve-metrics --port 9500 --runs-dir /data/runs
+    flightlog serve-metrics --grafana dashboards     # writes dashboards for Grafana, and serves nothing
 
 Runs that are running are served, and those that ended within the last hour; 20 at the most, those that run
 first. It needs the extra `prometheus`. [Prometheus](../prometheus.md) lists the metrics, and says how to have
@@ -19,9 +20,10 @@ full domain name. Any other name is refused, so that no web page can read the me
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from flightlog.cli.options import RunsDir, option, readable_runs_folder
-from flightlog.cli.output import note
+from flightlog.cli.output import note, put, write_file
 from flightlog.cli.progress import end_progress
 from flightlog.core.errors import UsageError
 
@@ -36,12 +38,18 @@ def serve_metrics(
     ),
     recent: str = option("AGE", "How long to serve runs that have ended, such as 1h or 2d.", default="1h"),
     max_runs: int = option("N", "Maximum number of runs served.", min=1, default=20),
+    grafana: Path | None = option(
+        "FOLDER", "Write dashboards for Grafana into this folder, and exit.", "--grafana"
+    ),
     runs_dir: RunsDir = None,
 ) -> None:
     """Serve metrics of runs for Prometheus.
 
     Example: flightlog serve-metrics --port 9464
     """
+    if grafana is not None:
+        _write_dashboards(grafana)
+        return
     from flightlog.core.units import parse_age
     from flightlog.export.base import extras_of
     from flightlog.store.runs_folder import RunsPlace, place
@@ -59,3 +67,16 @@ def serve_metrics(
         note(f"serving metrics of the runs in {place(folder)} at {server.address}; Ctrl-C ends it")
         end_progress()
         server.serve_forever(poll_interval=0.2)
+
+
+def _write_dashboards(folder: Path) -> None:
+    """One for Flightlog's names of metrics, and one for those of `flightlog.compat.rhapsody`."""
+    from flightlog.export.prometheus import DASHBOARDS
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from error
+    for dashboard in sorted(DASHBOARDS.glob("*.json")):
+        write_file(folder / dashboard.name, dashboard.read_text("utf-8"))
+        put(f"{folder / dashboard.name}\n")
