@@ -134,6 +134,21 @@ def scenario():
 SCENARIOS = {
     "importing": ("", "def scenario():\n    import flightlog\n    dir(flightlog)\n    look()\n"),
     "record": ("", RECORDED),
+    "live events and alerts": (
+        "",
+        """
+def scenario():
+    import flightlog
+    heard = []
+    with flightlog.record("world") as run:
+        run.subscribe(heard.append)
+        run.alert("loss is NaN", heard.append)
+        run.metric("loss", 0.5)
+        next(run.follow(events="metric"))
+        look()
+    assert heard
+""",
+    ),
     "record that fails": (
         "",
         """
@@ -357,6 +372,25 @@ def test_the_users_world_is_not_touched(tmp_path, name):
     found = run(tmp_path, WORLD + WORK + scenario + ENDING)
     found["inside"] = {what: how for what, how in found["inside"].items() if not what.startswith(PROMISED)}
     assert found == {"inside": {}, "after": {}}
+
+
+def test_a_task_finds_the_world_of_a_new_process(tmp_path):
+    (tmp_path / "flightlog.yaml").write_text(MANIFEST % "true")
+    script = """
+from concurrent.futures import ProcessPoolExecutor
+def without_addresses():
+    import re
+    return {name: re.sub(r" at 0x[0-9a-f]+", "", value) for name, value in snapshot().items()}
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        plain = pool.submit(without_addresses).result()
+    from flightlog import Session
+    with Session.from_yaml("flightlog.yaml", target="local") as session:
+        print(json.dumps(changed(plain, session.client.submit(without_addresses).result())))
+"""
+    found = run(tmp_path, WORLD + script)
+    ours = (*PROMISED, "signal handlers SIGINT")  # Ctrl-C is for the program, which ends its workers
+    assert {name: how for name, how in found.items() if not name.startswith(ours)} == {}
 
 
 def test_a_program_under_flightlog_run_finds_the_world_as_it_is_without(tmp_path):
