@@ -37,7 +37,7 @@ from flightlog.compat.rhapsody.backends import (
     StateMapper,
     TasksMainStates,
 )
-from flightlog.core.errors import UsageError
+from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.store.liveness import this_host
 from flightlog.store.run import Run
 
@@ -484,12 +484,26 @@ def test_a_backend_of_so_many_workers_runs_without_being_awaited_in_a_session_en
     assert asyncio.run(run()) == {"submitted": 4, "completed": 4, "failed": 0, "canceled": 0, "running": 0}
 
 
-@pytest.mark.parametrize(
-    "name", ["DragonExecutionBackend", "RadicalExecutionBackend", "OrbitExecutionBackend"]
-)
+@pytest.mark.parametrize("name", ["RadicalExecutionBackend", "OrbitExecutionBackend"])
 def test_a_backend_that_is_not_here_can_be_imported_and_says_what_there_is_instead(name):
     with pytest.raises(UsageError, match=f"{name} is not part of flightlog.compat.rhapsody: "):
         getattr(rhapsody.backends, name)(name="hpc")
+
+
+def test_a_program_that_dragon_did_not_start_is_told_how_to_and_has_no_nodes_to_sample(monkeypatch):
+    from flightlog.compat.rhapsody.backends.execution import dragon
+    from flightlog.compat.rhapsody.telemetry.adapters import DragonTelemetryAdapter
+
+    monkeypatch.delenv("DRAGON_MY_PUID", raising=False)
+    with pytest.raises(FlightlogError, match="dragon"):
+        rhapsody.get_backend("dragon", batch_kwargs={"num_nodes": 1})
+    with pytest.warns(DeprecationWarning, match="DragonExecutionBackend now"):
+        assert dragon.DragonExecutionBackendV3 is rhapsody.backends.DragonExecutionBackend
+    before = threading.active_count()
+    adapter = DragonTelemetryAdapter("session", "dragon", interval=1.0)
+    adapter.start()
+    adapter.stop()
+    assert threading.active_count() == before
 
 
 def test_backends_are_found_by_name():

@@ -28,6 +28,12 @@ class CompatLimits:
 
     calls_ahead: Final = 32
     """Functions that an executor has beyond those for its workers: each handover wakes its threads."""
+    dragon_timeout_s: Final = 1e9
+    """Seconds that a task on Dragon may take unless it says so: as good as for ever."""
+    dragon_poll_s: Final = 0.05
+    """Seconds that a question to Dragon waits for an answer."""
+    dragon_close_s: Final = 15.0
+    """Seconds that each step of giving Dragon's processes back may take."""
     host_names_timeout_s: Final = 5.0
     """Seconds that Dask workers have to tell the names of their hosts."""
     cancel_poll_s: Final = 0.2

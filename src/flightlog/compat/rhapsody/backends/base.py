@@ -262,11 +262,13 @@ def pack_call(function: Callable[..., Any], args: Any, kwargs: Any, place: RunPl
     return Work(task_id=uid, attempt=1, call=call, args={}, args_bytes=0, **where)
 
 
-def run_packed(work: Work, alone: bool = True) -> Outcome:
-    """Run a pickled call, measured, in the process that received it."""
-    thread = threading.current_thread()
-    name = "" if thread is threading.main_thread() else f"/{thread.name}"
-    return execute(work, worker=f"{this_host()}:{os.getpid()}{name}", alone=alone, dumps=dumps)
+def run_packed(work: Work, alone: bool = True, worker: str | None = None) -> Outcome:
+    """Run a pickled call, measured, in the process that received it; by default each thread is a worker."""
+    if worker is None:
+        thread = threading.current_thread()
+        name = "" if thread is threading.main_thread() else f"/{thread.name}"
+        worker = f"{this_host()}:{os.getpid()}{name}"
+    return execute(work, worker=worker, alone=alone, dumps=dumps)
 
 
 def unpack_outcome(work: Work, outcome: Outcome) -> CallResult:

@@ -10,7 +10,7 @@ _BUILT_IN = {
     "concurrent": f"{_HERE}.concurrent.ConcurrentExecutionBackend",
     "noop": f"{_HERE}.noop.NoopExecutionBackend",
     "dask": f"{_HERE}.dask_parallel.DaskExecutionBackend",
-    "dragon": f"{_HERE}.DragonExecutionBackend",
+    "dragon": f"{_HERE}.dragon.DragonExecutionBackend",
     "radical_pilot": f"{_HERE}.RadicalExecutionBackend",
 }
 

@@ -212,6 +212,8 @@ class TelemetryManager:
             adapter = adapters.ConcurrentTelemetryAdapter(**about)
         elif isinstance(backend, execution.DaskExecutionBackend) and backend._client is not None:
             adapter = adapters.DaskTelemetryAdapter(backend._client, **about)
+        elif isinstance(backend, execution.DragonExecutionBackend):
+            adapter = adapters.DragonTelemetryAdapter(**about)
         if self._running:
             self._give_place(backend)
         if adapter is not None:

@@ -1,4 +1,4 @@
-"""The backends: concurrent, Dask and no-op; and placeholders for those that are not available here."""
+"""The backends: concurrent, Dask, Dragon and no-op; and placeholders for those that are not here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from flightlog.compat.rhapsody.backends.execution.concurrent import ConcurrentExecutionBackend
 from flightlog.compat.rhapsody.backends.execution.dask_parallel import DaskExecutionBackend
+from flightlog.compat.rhapsody.backends.execution.dragon import DragonExecutionBackend
 from flightlog.compat.rhapsody.backends.execution.noop import NoopExecutionBackend
 from flightlog.core.errors import UsageError
 
@@ -32,12 +33,6 @@ class _UnavailableBackend:
     def is_available() -> bool:
         """False."""
         return False
-
-
-class DragonExecutionBackend(_UnavailableBackend):
-    """Tasks on Dragon."""
-
-    instead = "run on Dragon with a manifest and `flightlog.Session`, target provider `dragon`"
 
 
 class RadicalExecutionBackend(_UnavailableBackend):

@@ -3,5 +3,6 @@
 from flightlog.compat.rhapsody.telemetry.adapters.base import TelemetryAdapter
 from flightlog.compat.rhapsody.telemetry.adapters.concurrent import ConcurrentTelemetryAdapter
 from flightlog.compat.rhapsody.telemetry.adapters.dask import DaskTelemetryAdapter
+from flightlog.compat.rhapsody.telemetry.adapters.dragon import DragonTelemetryAdapter
 
-__all__ = ["ConcurrentTelemetryAdapter", "DaskTelemetryAdapter", "TelemetryAdapter"]
+__all__ = ["ConcurrentTelemetryAdapter", "DaskTelemetryAdapter", "DragonTelemetryAdapter", "TelemetryAdapter"]
