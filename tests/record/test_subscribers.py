@@ -282,3 +282,11 @@ for i in range(10_000): run.metric("a", i)
         [sys.executable, "-c", body], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stderr == ""
+
+
+def test_whoever_subscribes_after_the_end_hears_nothing(recorded):
+    with recorded() as run:
+        run.metric("loss", 1.0)
+    before = threading.active_count()
+    run.subscribe(print)()
+    assert threading.active_count() == before

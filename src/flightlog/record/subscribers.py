@@ -260,6 +260,7 @@ class Subscribers:
         self._path = path
         self._subscriptions: list[Subscription] = []
         self._ended: list[Subscription] = []
+        self._closed = False
         self._lock = threads.RLock()
 
     def add(
@@ -273,6 +274,8 @@ class Subscribers:
         """Deliver events of these kinds, or all, that any process records from now on; gives the
         unsubscribe.
         """
+        if self._closed:  # nothing more is recorded
+            return lambda: None
         from flightlog.store.read.follow import EventStream
 
         wanted = None if events is None else self._known_kinds(events)
@@ -304,7 +307,7 @@ class Subscribers:
     def close(self) -> None:
         """Deliver what was recorded and end every subscription, within some seconds."""
         with self._lock:
-            closing, self._subscriptions = self._subscriptions, []
+            closing, self._subscriptions, self._closed = self._subscriptions, [], True
             self._ended += closing
         self._end(closing)
 

@@ -9,12 +9,16 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import flightlog
 from flightlog.cli.main import main
@@ -130,6 +134,37 @@ def test_lines_are_in_order_and_a_missing_one_is_waited_for_a_moment(tmp_path):
     with file.open("ab") as out:
         out.write(line(4) + line(6))
     assert (names(stream.poll()), stream.missing) == (["w1-4", "w1-6"], 0)
+
+
+@given(
+    st.permutations(range(12)),
+    st.lists(st.integers(0, 12), max_size=4),
+    st.lists(st.sampled_from(["rotate", "fold", "resume"]), max_size=4),
+)
+def test_lines_in_any_order_come_once_and_in_order_whatever_happens_to_their_files(order, cuts, deeds):
+    """As long as no line is waited for in vain."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder)
+        file = layout.stream_file(layout.writer_folder(run, "w1"), "events")
+        file.parent.mkdir(parents=True)
+        stream, seen = going_on(run, clock=lambda: 0.0), []
+        ends = sorted({*cuts, 12})
+        for number, (begin, end) in enumerate(pairwise([0, *ends])):
+            with file.open("ab") as out:
+                out.writelines(map(line, order[begin:end]))
+            seen += names(stream.poll())
+            deed = deeds[number] if number < len(deeds) else ""
+            if deed == "rotate":
+                file.rename(layout.rotated_file(file.parent, "events", number + 1))
+            elif deed == "fold":
+                with layout.stream_file(run, "events").open("ab") as out:
+                    out.write(file.read_bytes() if file.exists() else b"")
+                file.unlink(missing_ok=True)
+            elif deed == "resume":
+                stream = going_on(run, since=stream.position, clock=lambda: 0.0)
+        seen += names(stream.poll())
+        assert seen == [f"w1-{number}" for number in range(12)]
+        assert stream.missing == 0
 
 
 def test_what_was_written_between_two_looks_is_merged_by_time(tmp_path):

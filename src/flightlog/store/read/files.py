@@ -66,16 +66,16 @@ def folder_parts(folder: Path, writer: str | None, stream: str = "") -> Iterator
     `stream`.
     """
     for name in _names_in(folder):
-        path = folder / name
-        if name.startswith(stream) and (part := part_of(path, writer)) and os.path.isfile(path):  # noqa: PTH113
+        part = part_of(folder / name, writer) if name.startswith(stream) else None
+        if part is not None and os.path.isfile(part.path):  # noqa: PTH113 - thousands of them
             yield part
 
 
 def writer_folders(run: Path) -> list[tuple[Path, str]]:
     """The folders of the writers, with the writers' names, in order of the names."""
     segments = run / layout.SEGMENTS
-    folders = ((segments / name, name) for name in _names_in(segments))
-    return sorted(one for one in folders if os.path.isdir(one[0]))  # noqa: PTH112 - False where nobody may look
+    folders = sorted((segments / name, name) for name in _names_in(segments))
+    return [one for one in folders if os.path.isdir(one[0])]  # noqa: PTH112 - thousands of them
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -16,9 +16,9 @@ log = logging.getLogger("flightlog")
 _END = object()
 
 
-class Subscription:
-    """One subscriber: events arrive in the order of `offer`, on a thread of its own. A callback that raises
-    misses that event alone.
+class EventQueue:
+    """What waits for one subscriber, which is called in the order of `offer`, on a thread of its own. A
+    callback that raises misses that event alone.
     """
 
     def __init__(self, callback: Callable[[Any], object]) -> None:
@@ -55,12 +55,12 @@ class Bus:
     """The subscribers of one session."""
 
     def __init__(self) -> None:
-        self.subscriptions: tuple[Subscription, ...] = ()
+        self.subscriptions: tuple[EventQueue, ...] = ()
         self._lock = threads.RLock()
 
-    def subscribe(self, callback: Callable[[Any], object]) -> Subscription:
+    def subscribe(self, callback: Callable[[Any], object]) -> EventQueue:
         """Deliver all later events to a function."""
-        subscription = Subscription(callback)
+        subscription = EventQueue(callback)
         with self._lock:
             self.subscriptions = (*self.subscriptions, subscription)
         return subscription
