@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from builders.runs import at, note_death
+from builders.random_runs import Shape
+from builders.runs import at, make_run, note_death
+from hypothesis import given
+from hypothesis import strategies as st
 from otlp_lives import ROOT, TRACE, a_run, completed, everything, ids, ns, retried_then_failed
 
-from flightlog.events import SpanEvent, SpanOpened, TaskStarted
+from flightlog.analyze.report.report import report_on
+from flightlog.events import SpanEvent, SpanOpened, TaskEnded, TaskStarted
 from flightlog.export.limits import ExportLimits
 from flightlog.export.otlp.batches import OtlpReader
 from flightlog.export.otlp.model import Link, OtlpSpan
+from flightlog.store.completing import open_run
 from flightlog.store.run import Run
 
 
@@ -208,3 +214,27 @@ def test_a_run_without_ids_gets_ones_that_are_the_same_every_time(tmp_path: Path
     (root,) = [span for span in first.values() if span.parent_id is None]
     assert {span.parent_id for span in first.values()} == {None, root.span_id}
     assert all(len(span.trace_id) == 32 and len(span.span_id) == 16 for span in first.values())
+
+
+@given(seed=st.integers(0, 10_000), doubled=st.booleans())
+def test_spans_and_counts_of_tasks_are_the_attempts_of_the_report(tmp_path_factory, seed, doubled):
+    events, dice = Shape(seed).events(), Random(seed)
+    if doubled:  # as where two processes tell of the same attempt
+        events += [one for one in events if isinstance(one, TaskStarted | TaskEnded) and dice.random() < 0.2]
+    run = open_run(make_run(tmp_path_factory.mktemp("runs"), events))
+    items = [one for batch in OtlpReader(run, environ={}).batches(run, last=True) for one in batch.items]
+    spans = [one for one in items if getattr(one, "attributes", {}).get("flightlog.kind") == "task"]
+    found = sorted(
+        (
+            span.attributes["cicd.pipeline.task.run.id"],
+            span.attributes["flightlog.task.attempt"],
+            None if span.attributes.get("flightlog.unfinished") else span.end_ns,
+        )
+        for span in spans
+    )
+    rows = run.sql(
+        "SELECT task_id, attempt, epoch_ns(ended_at) FROM attempts WHERE state <> 'pending' ORDER BY ALL"
+    ).rows()
+    assert found == [tuple(row) for row in rows]
+    counts = {one.instrument.name: one.value for one in items if hasattr(one, "instrument")}
+    assert counts.get("flightlog.tasks.completed", 0) == (report_on(run).tasks.completed or 0)

@@ -157,8 +157,9 @@ _USED = {f"flightlog.task.{name}": name for name in _FACTS}
 class AttemptSpans:
     """The attempts of a run as spans, one for each that ended, and their counts; takes every task event.
 
-    Holds running attempts, tasks that wait for dependencies, and one number for each attempt whose end was
-    read before its start. `unlinked` counts dependencies whose span is unknown.
+    An attempt that is recorded twice counts once, as in reports. Holds running attempts, tasks that wait for
+    dependencies, and one number for each attempt that ended. `unlinked` counts dependencies whose span is
+    unknown.
     """
 
     def __init__(self, ids: Ids, counters: TaskCounters) -> None:
@@ -168,7 +169,8 @@ class AttemptSpans:
         self._ids, self._counters = ids, counters
         self._running: dict[int, tuple[int, TaskStarted]] = {}
         self._ended: set[int] = set()
-        self._failed: set[int] = set()
+        self._over: set[int] = set()
+        self._failed: dict[int, set[type]] = {}
         self._startless: dict[int, tuple[TaskRetried, int, model.Mark]] = {}
         self._depends: dict[str, list[str]] = {}
         self._span_ids: dict[int, int] = {}
@@ -234,8 +236,10 @@ class AttemptSpans:
             yield self._span(event, since, max(since, until_ns), {"flightlog.unfinished": True})
 
     def _started(self, event: TaskStarted, at: int, key: int) -> tuple[OtlpSpan, model.Mark] | None:
-        self._counters.count(metrics.STARTED, at)
         waiting = self._startless.pop(key, None)
+        if waiting is None and key not in self._ended and (key in self._over or key in self._failed):
+            return None  # told twice
+        self._counters.count(metrics.STARTED, at)
         if waiting is not None:
             retry, until, mark = waiting
             self._counters.ran(at, until)
@@ -252,11 +256,16 @@ class AttemptSpans:
     def _take_end(
         self, event: TaskEnded | TaskRetried, at: int, mark: model.Mark, key: int
     ) -> list[tuple[OtlpSpan | None, model.Mark]]:
+        told = self._failed.setdefault(key, set()) if ENDS[type(event)][1] == "failure" else None
+        if key in self._over if told is None else type(event) in told:
+            return [(None, mark)]  # told twice
         self._counters.count(ENDS[type(event)][0], at)
-        if isinstance(event, events.TaskFailed | TaskRetried):
-            if key in self._failed:  # an attempt may have both an end and a retry, and is one span
+        if told is None:
+            self._over.add(key)
+        else:
+            told.add(type(event))
+            if len(told) == 2:  # an attempt may have both an end and a retry, and is one span
                 return [(None, mark)]
-            self._failed.add(key)
         since, start = self._running.pop(key, (at, None))
         if start is not None:
             self._counters.stopped(since, at)
