@@ -139,7 +139,20 @@ def test_a_webhook_that_fails_does_not_hurt_the_run_and_is_said(tmp_path: Path, 
     assert Run(run.path).status == "completed"
     [said] = [record.getMessage() for record in caplog.records]
     assert said.startswith("the run was recorded, but not all of its alerts were sent (an alert could not be")
-    assert said.endswith("/[redacted]: the server answered 400)")
+    assert "/[redacted] (" in said
+    assert said.endswith("): the server answered 400)")
+
+
+def test_alerts_that_make_no_sense_do_not_hurt_the_run_and_are_said(
+    tmp_path: Path, monkeypatch, caplog
+) -> None:
+    monkeypatch.setenv("FLIGHTLOG_ALERTS", '[{"when": ["fialed"]}]')
+    monkeypatch.setenv("FLIGHTLOG_FOLLOWERS_WAIT", str(PATIENCE_S))
+    with flightlog.record("train", runs_dir=tmp_path, sample_interval_s=None) as run:
+        pass
+    assert Run(run.path).status == "completed"
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "'fialed' is no rule of an alert; did you mean 'failed'?" in said
 
 
 PROGRAM = """

@@ -11,6 +11,7 @@ from flightlog.core.alerts import (
     WORDS,
     AlertEntry,
     AlertRule,
+    address_mark,
     parse_rule,
     public_address,
     read_entries,
@@ -98,8 +99,14 @@ def test_what_is_wrong_is_said(text: str, why: str) -> None:
 
 
 def test_entries_are_read_from_json_and_refused_without_their_values() -> None:
-    assert read_entries('[{"when": ["failed"], "every_s": 5}]') == [AlertEntry(when=("failed",), every_s=5.0)]
-    for wrong in ('{"when": []}', '[{"when": "s3cret"}]', '[{"wen": ["s3cret"]}]', "s3cret"):
+    assert read_entries('[{"when": ["failed"], "every": "5m"}]') == [AlertEntry(when=("failed",), every="5m")]
+    for wrong in (
+        '{"when": []}',
+        '[{"when": [], "every": "soon"}]',
+        '[{"when": "s3cret"}]',
+        '[{"wen": ["s3cret"]}]',
+        "s3cret",
+    ):
         with pytest.raises(UsageError) as refused:
             read_entries(wrong)
         assert "s3cret" not in str(refused.value)
@@ -120,3 +127,10 @@ def test_what_is_shown_of_an_address_holds_no_secret(address: str, shown: str) -
     assert public_address(address) == shown
     assert public_address("http://host/") == "http://host"
     assert "s3cret" not in without_address(f"could not reach {address}: s3cret", address)
+
+
+def test_addresses_that_look_alike_are_told_apart_and_not_by_their_passwords() -> None:
+    marks = {address_mark(f"slack://a/b/{number}") for number in range(20)}
+    assert len(marks) > 18
+    assert address_mark("mailto://me:one@host") == address_mark("mailto://me:two@host?pass=three")
+    assert address_mark("mailto://me:one@host") != address_mark("mailto://you:one@host")

@@ -14,7 +14,7 @@ from builders.runs import make_run
 from builders.task_events import completed, failed, started, submitted
 
 import flightlog
-from flightlog.core.alerts import AlertEntry
+from flightlog.core.alerts import AlertEntry, address_mark
 from flightlog.core.errors import UsageError
 from flightlog.export.alerts import AlertSender, actions_of, read_fired, send_test
 from flightlog.store import layout
@@ -81,15 +81,16 @@ def test_a_webhook_gets_each_cause_once(run: Path, world: World, receiver: Hook)
     assert first["text"] == f"demo: failed\n{first['at']} {run.name}: {first['message']}"
     world.sender(run, entry).follow()  # another process, later
     assert receiver.requests == 3
-    world.sender(run, AlertEntry(when=("failed",), webhook=f"{receiver.address}?other=1")).follow()
-    assert receiver.requests == 3  # of which no more is remembered than may be shown
+    others = [AlertEntry(when=("finished",), webhook=f"{receiver.address}/{name}") for name in "ab"]
+    world.sender(run, *others).follow()
+    assert receiver.requests == 5  # of which the same is shown
 
 
 def test_no_secret_is_written_into_the_run(run: Path, world: World, receiver: Hook) -> None:
     receiver.answers = [400]
     world.sender(run, AlertEntry(when=("failed",), webhook=receiver.address)).follow()
     port = receiver.address.split(":")[2].partition("/")[0]
-    shown = f"webhook http://127.0.0.1:{port}/[redacted]"
+    shown = f"webhook http://127.0.0.1:{port}/[redacted] ({address_mark(receiver.address)})"
     assert {(one.to, one.problem) for one in read_fired(run)} == {
         (shown, "the server answered 400"),
         (shown, None),
@@ -104,7 +105,7 @@ def test_an_alert_comes_again_after_its_period_if_there_is_more_of_it(
 ) -> None:
     with flightlog.record("train", runs_dir=tmp_path, sample_interval_s=None) as run:
         sender = world.sender(
-            run.path, AlertEntry(when=("loss is NaN",), every_s=600, webhook=receiver.address)
+            run.path, AlertEntry(when=("loss is NaN",), every="10m", webhook=receiver.address)
         )
 
         def posted(*values: float, after_s: float) -> int:
@@ -159,7 +160,9 @@ def test_mail_is_sent_by_apprise(run: Path, world: World) -> None:
         assert server.mails[0]["Subject"] == "demo: finished"
         assert server.mails[0]["To"] == "you@example.org"
         assert "the run completed after 10.0s; 5 tasks, 4 failed" in server.text()
-    assert [(one.to, one.problem) for one in read_fired(run)] == [("notify mailto://[redacted]", None)]
+    assert [(one.to, one.problem) for one in read_fired(run)] == [
+        (f"notify mailto://[redacted] ({address_mark(server.address)})", None)
+    ]
 
 
 def test_a_mail_server_that_is_gone_is_said_without_its_password(run: Path, world: World) -> None:
@@ -169,7 +172,7 @@ def test_a_mail_server_that_is_gone_is_said_without_its_password(run: Path, worl
     sender = world.sender(run, AlertEntry(when=("finished",), notify=(address,)), patience_s=1.0)
     sender.follow()
     assert sender.failed
-    assert world.said[0].startswith("an alert could not be sent to notify mailto://[redacted]: ")
+    assert world.said[0].startswith("an alert could not be sent to notify mailto://[redacted] (")
     assert not any("hunter2" in text for text in [*world.said, *map(str, read_fired(run))])
 
 

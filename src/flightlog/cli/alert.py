@@ -73,18 +73,18 @@ def alert(
     Example: flightlog alert latest --when failed --notify mailto://user:password@example.org
     """
     from flightlog.core.alerts import AlertEntry, parse_rule
-    from flightlog.core.units import parse_age
     from flightlog.export.alerts import AlertSender, read_fired, send_test
     from flightlog.store.run import find_run
 
     given = AlertEntry(
         when=tuple(when or ()),
-        every_s=parse_age(every),
+        every=every,
         command=tuple(_words(command)),
         webhook=webhook,
         notify=tuple(notify or ()),
         python=python,
     )
+    given.check()
     for rule in map(parse_rule, given.when):
         if rule.kind == "query":
             from flightlog.store.tables.query import names_in

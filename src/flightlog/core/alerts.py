@@ -24,8 +24,8 @@ from msgspec import Struct
 
 from flightlog.core.errors import UsageError
 from flightlog.core.redaction import REDACTED, redact_text
+from flightlog.core.units import parse_age
 
-DEFAULT_PERIOD_S = 3600.0
 RuleKind = Literal[
     "failed",
     "run failed",
@@ -124,8 +124,8 @@ class AlertEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rules, and what is done when one of them holds; an entry of `FLIGHTLOG_ALERTS`."""
 
     when: tuple[str, ...]
-    every_s: float = DEFAULT_PERIOD_S
-    """Least time between two alerts of one cause."""
+    every: str = "1h"
+    """Least time between two alerts of one cause, such as `10m`."""
     command: tuple[str, ...] = ()
     webhook: str | None = None
     notify: tuple[str, ...] = ()
@@ -136,6 +136,17 @@ class AlertEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where `module` is looked for, beside the usual places."""
     program: str = ""
     """Who else is told, by what is noted in the run: a process that records."""
+
+    def check(self) -> None:
+        """Raise a `UsageError` for a rule or a time that makes no sense."""
+        for rule in self.when:
+            parse_rule(rule)
+        parse_age(self.every)
+
+    @property
+    def every_s(self) -> float:
+        """The same in seconds; a `UsageError` where it is no time."""
+        return parse_age(self.every)
 
     @property
     def has_action(self) -> bool:
@@ -182,8 +193,8 @@ def read_entries(text: str) -> list[AlertEntry]:
     except msgspec.DecodeError as error:
         example = '[{"when": ["failed"], "webhook": "https://…"}]'
         raise UsageError(f"the alerts are no JSON list of entries ({error}); as in {example}") from None
-    for rule in (rule for entry in entries for rule in entry.when):
-        parse_rule(rule)
+    for entry in entries:
+        entry.check()
     return entries
 
 
@@ -201,6 +212,17 @@ def public_address(address: str) -> str:
         more = f"/{REDACTED}" if parts.path.strip("/") or parts.query or parts.fragment else ""
         return f"{parts.scheme}://{host}{port}{more}"
     return f"{parts.scheme}://{REDACTED}" if parts.scheme else REDACTED
+
+
+def address_mark(address: str) -> str:
+    """Four digits that tell apart addresses of which the same is shown. Passwords, which might be guessed, do
+    not go into them.
+    """
+    from hashlib import sha256
+
+    scheme, _, rest = address.partition("://")
+    user, at, place = rest.partition("?")[0].rpartition("@")
+    return sha256(f"{scheme}://{user.partition(':')[0]}{at}{place}".encode()).hexdigest()[:4]
 
 
 def without_address(text: str, address: str) -> str:

@@ -31,6 +31,7 @@ from flightlog.core.alerts import (
     AlertEntry,
     AlertRule,
     SentAlert,
+    address_mark,
     parse_rule,
     public_address,
     without_address,
@@ -130,7 +131,7 @@ def _webhook(address: str) -> Action:
             why = without_address(str(getattr(error, "reason", error)), address)
             raise NotSent(why, passing=isinstance(error, OSError)) from None
 
-    return Action(f"webhook {public_address(address)}", send)
+    return Action(f"webhook {public_address(address)} ({address_mark(address)})", send)
 
 
 def _notifier(address: str) -> Action:
@@ -155,7 +156,7 @@ def _notifier(address: str) -> Action:
         if not done:
             raise NotSent(without_address(said, address) or "Apprise could not send it", passing=True)
 
-    return Action(f"notify {public_address(address)}", send)
+    return Action(f"notify {public_address(address)} ({address_mark(address)})", send)
 
 
 def _function(named: str, folder: str | None) -> Callable[[Alert], object]:

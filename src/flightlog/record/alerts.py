@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 
 from flightlog.core.alerts import Alert, AlertEntry, SentAlert, parse_rule
-from flightlog.core.units import parse_age
 from flightlog.record.background import Ticker
 from flightlog.record.followers import ALERTS, start_follower, when_finished
 from flightlog.record.limits import RecordLimits
@@ -60,9 +59,11 @@ class AlertListener:
     def ask(self, rule: str, callback: AlertCallback | None, every: str | float) -> None:
         """Have an alert looked for. A `UsageError` for a rule or a period that makes no sense."""
         parsed = parse_rule(rule)
-        every_s = parse_age(every) if isinstance(every, str) else float(every)
+        period = every if isinstance(every, str) else f"{every:f}s"
+        entry = AlertEntry(when=(parsed.text,), every=period, program=self.name)
+        entry.check()
         self._callbacks.setdefault(parsed.text, []).append(callback or _log)
-        self._entries.append(AlertEntry(when=(parsed.text,), every_s=every_s, program=self.name))
+        self._entries.append(entry)
         self._folder.mkdir(exist_ok=True)
         asked = self._folder / f"{ALERTS}-{os.getpid()}.json"
         replace_bytes(asked, msgspec.json.encode(self._entries))

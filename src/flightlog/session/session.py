@@ -311,8 +311,18 @@ class Session(Displayed, RunAccess):
     def _alerts(self) -> list[AlertEntry]:
         """What the manifest asks to be told of; functions stand beside it."""
         folder = str(self.manifest.path.parent)
-        given = ({key: value for key, value in asdict(one).items() if value} for one in self._contents.alerts)
-        return [AlertEntry(**one, folder=folder) for one in given]
+        return [
+            AlertEntry(
+                when=one.when,
+                every="1h" if one.every_s is None else f"{one.every_s:f}s",
+                command=one.command,
+                webhook=one.webhook,
+                notify=one.notify,
+                python=one.python,
+                folder=folder,
+            )
+            for one in self._contents.alerts
+        ]
 
     def _run_ends(self, status: str) -> None:
         """The run ends before the session does: a signal ends the process. Every task still gets its end."""
