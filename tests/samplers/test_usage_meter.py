@@ -273,3 +273,29 @@ def test_a_forked_child_measures_itself_and_not_its_parent() -> None:
     os.close(into)
     assert told == f"True process True {8 * MIB}"
     assert meter.stop().cpu_scope in ("process", "tree")
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="reads /proc")
+def test_what_a_task_uses_after_many_that_use_nothing_is_seen_at_once(tmp_path: Path) -> None:
+    """Files of the kernel are not read again while its counts say that nothing has changed."""
+    code = f"""\
+import time
+from pathlib import Path
+from flightlog.samplers.usage import UsageMeter
+def measured(task):
+    meter = UsageMeter()
+    meter.start()
+    kept = task()
+    return meter.stop()
+assert {{measured(lambda: None).write_bytes for _ in range(200)}} == {{0}}
+grown = measured(lambda: b"x" * (64 * {MIB}))
+assert grown.rss_scope == "process"
+assert grown.peak_rss_bytes - grown.rss_before_bytes > 60 * {MIB}
+time.sleep(0.05)  # what was freed shows a little later
+assert measured(lambda: None).rss_before_bytes < grown.peak_rss_bytes - 30 * {MIB}
+written = measured(lambda: Path("file").write_bytes(b"x" * 100_000)).write_bytes
+assert written == 0 or 100_000 <= written < 200_000, written  # a folder in memory counts nothing
+waits = [measured(lambda: time.sleep(0.001)).cpu_wait_s for _ in range(20)]
+assert None in waits or all(0 <= wait < 10 for wait in waits), waits
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

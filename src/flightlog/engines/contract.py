@@ -29,7 +29,7 @@ class Resources(Struct, frozen=True, kw_only=True):
     walltime_s: float | None = None
 
 
-class Work(Struct, frozen=True, kw_only=True):
+class Work(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One attempt of one task, ready to travel: everything in it is bytes, text or a number."""
 
     task_id: str
@@ -45,7 +45,7 @@ class Work(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
 
 
-class Outcome(Usage, kw_only=True):
+class Outcome(Usage, kw_only=True, omit_defaults=True):
     """What became of an attempt and what it used, measured where it ran; None is unknown."""
 
     end: Literal["completed", "failed", "cancelled", "lost", "timed_out"]

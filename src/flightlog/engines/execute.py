@@ -28,6 +28,7 @@ from flightlog.record.span import Span, current
 from flightlog.record.task import AttemptSpan, is_cancellation
 from flightlog.record.values import bounded, type_name
 from flightlog.samplers.procfs import PROC
+from flightlog.samplers.usage import reset_peak
 from flightlog.store.liveness import this_host
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _execute(
         reading = monotonic_ns()
         function, args, kwargs = unpickled(work.call)
         serializing = monotonic_ns() - reading
-        peak_is_exact = alone and _reset_peak(proc)
+        peak_is_exact = alone and reset_peak(proc)
         span.measure()
         returned = awaited(function(*args, **kwargs))
     # Whatever a task ends with is its outcome, not the worker's end.
@@ -247,19 +248,6 @@ def _add_error(outcome: Outcome, error: BaseException, dumps: Dumps) -> None:
         return
     if type(again) is type(error):
         outcome.error = pickled
-
-
-def _reset_peak(proc: Path) -> bool:
-    """Let the kernel's high-water mark of this process's memory start again from what is resident now."""
-    try:
-        # Never kept: it must not come to mean another file.
-        fd = os.open(f"{proc}/self/clear_refs", os.O_WRONLY)
-        try:
-            return os.write(fd, b"5") == 1
-        finally:
-            os.close(fd)
-    except OSError:
-        return False
 
 
 def _leave_forked(error: BaseException | None) -> NoReturn:

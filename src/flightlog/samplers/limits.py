@@ -62,5 +62,7 @@ class SamplerLimits:
     # usage.py
     max_metered_threads: Final = 64
     """Threads whose accounts by the scheduler are kept open."""
+    memory_reading_holds_s: Final = 0.01
+    """How long a reading of memory holds where no page was touched since: what was freed shows then."""
     max_meters_searched: Final = 16
     """Running meters among which those that were cut off are searched for, and whose threads are sampled."""

@@ -35,7 +35,7 @@ _MEMORY = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n")
 
 
 class UsageMeter:
-    """Measures one task, from `start()` to `stop()`, once; never raises, and costs some 20 µs.
+    """Measures one task, from `start()` to `stop()`, once; never raises, and costs some 10 µs.
 
     A process counts for all its threads together, so its CPU time and bytes are a task's only while no other
     meter runs in it. Then `cpu_s` is the process's, with the children waited for meanwhile (`tree`, if they
@@ -80,15 +80,17 @@ class UsageMeter:
             here[id(self)] = ref(self)
         self._gpu = self._begin_gpu()
         files = _own_files(self._proc)
-        self._rss, self._high = files.memory()
-        self._io = None if self._shared else files.io()
+        process, reads = resource.getrusage(resource.RUSAGE_SELF), files.reads
+        self._rss, self._high = files.memory(process)
+        self._io = None if self._shared else files.io(process)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         self._children_s = children.ru_utime + children.ru_stime
         self._children_peak = max_rss_bytes(children)
-        process = resource.getrusage(resource.RUSAGE_SELF)
-        self._process_s = process.ru_utime + process.ru_stime
-        self._waited_s = files.waited_s()
         self._switches = _thread_counts()
+        self._waited_s = files.waited_s(self._switches)
+        if files.reads != reads:  # reading is not the task's
+            process = resource.getrusage(resource.RUSAGE_SELF)
+        self._process_s = process.ru_utime + process.ru_stime
         self._thread_s, self._began = time.thread_time(), time.perf_counter()
         self._pid = os.getpid()  # last: a start that an exception of a signal handler ends is none
 
@@ -104,12 +106,12 @@ class UsageMeter:
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         files = _own_files(self._proc)
         same = on_its_thread = self._thread == threads.get_ident()
-        waited_s = files.waited_s() if same and self._waited_s is not None else None
-        io = None if self._io is None else files.io()
+        waited_s = files.waited_s(switches) if same and self._waited_s is not None else None
+        io = None if self._io is None else files.io(process)
         with _lock:  # after the readings: a meter that starts during them still makes this one share
             self._leave()
             shared, same = self._shared, same and self._alone
-        rss, high = files.memory()
+        rss, high = files.memory(process)
         usage = Usage() if self._gpu is None else self._gpu.stop(shared)
         usage.rss_before_bytes = self._rss
         if same:
@@ -195,30 +197,56 @@ def max_rss_bytes(usage: resource.struct_rusage | None = None) -> int:
     return (usage or resource.getrusage(resource.RUSAGE_SELF)).ru_maxrss * _MAX_RSS_UNIT
 
 
+def reset_peak(proc: Path) -> bool:
+    """Let the peak of this process's memory start again from what is resident now; whether that is so."""
+    return _own_files(proc).reset_peak()
+
+
 def own_peak_rss_bytes() -> int:
     """The largest resident memory of this program alone: what the kernel's mark of a child begins with."""
-    _, high = _own_files(PROC).memory()
+    _, high = _own_files(PROC).memory(resource.getrusage(resource.RUSAGE_SELF))
     return max_rss_bytes() if high is None else high
 
 
 class _OwnFiles:
-    """Counters of this process under `/proc`, kept open; threads may share it."""
+    """Counters of this process under `/proc`, kept open; threads may share it.
 
-    __slots__ = ("_io", "_schedules", "_status", "_threads")
+    A file is not read again while a count that the kernel gives at a tenth of the cost says that it reads as
+    before. Memory grows by page faults alone; what is freed shows a little later. Bytes are counted in
+    blocks, too, and a thread waits for a CPU only after a switch. A kernel that counts no faults is not
+    trusted with that.
+    """
+
+    __slots__ = (
+        *("_io", "_is_real", "_known_io", "_known_memory", "_schedules", "_status", "_threads"),
+        "reads",
+    )
 
     def __init__(self, proc: Path) -> None:
         folder = proc / str(os.getpid())
+        self.reads = 0
+        """How often a file was read."""
+        self._is_real = proc == PROC
         self._status = OpenFile(folder / "status", size=8192, unmistakable=True)
+        self._known_memory: tuple[tuple[int, int], float, tuple[int | None, int | None]] | None = None
+        """What was read, at which numbers of faults, and how long it holds."""
         self._io = OpenFile(folder / "io", size=512, unmistakable=True)
+        self._known_io: tuple[tuple[int, int], tuple[int, int]] | None = None
+        """What was read, at which numbers of blocks."""
         self._threads = folder / "task"
-        self._schedules: dict[int, OpenFile] = {}
+        self._schedules: dict[int, tuple[OpenFile, tuple[int, int, int] | None, float]] = {}
+        """Of each thread its file, and what was read at which counts."""
 
-    def memory(self) -> tuple[int | None, int | None]:
-        """Resident memory now, and the most there ever was.
+    def memory(self, process: resource.struct_rusage) -> tuple[int | None, int | None]:
+        """Resident memory now, and the most there ever was; `process` is what the kernel counts of it.
 
         The kernel's `VmHWM`, where it is to be had: `ru_maxrss` also knows the memory of the process that
         this one was launched from.
         """
+        known = self._still_known(process)
+        if known is not None:
+            return known
+        self.reads += 1
         try:
             data = self._status.read()
         except OSError:
@@ -226,28 +254,69 @@ class _OwnFiles:
         found = _MEMORY.search(data)
         if found is None:  # another kernel
             return keyed_value(data, b"VmRSS"), keyed_value(data, b"VmHWM")
-        return 1024 * int(found[2]), 1024 * int(found[1])
+        made = 1024 * int(found[2]), 1024 * int(found[1])
+        if self._is_real and process.ru_minflt:
+            until = time.monotonic() + SamplerLimits.memory_reading_holds_s
+            self._known_memory = (process.ru_minflt, process.ru_majflt), until, made
+        return made
 
-    def io(self) -> tuple[int, int] | None:
+    def _still_known(self, process: resource.struct_rusage) -> tuple[int | None, int | None] | None:
+        known = self._known_memory
+        if known is None or known[0] != (process.ru_minflt, process.ru_majflt) or time.monotonic() > known[1]:
+            return None
+        return known[2]
+
+    def reset_peak(self) -> bool:
+        """Let the kernel's high-water mark start again from what is resident now; whether that is so."""
+        if self._still_known(resource.getrusage(resource.RUSAGE_SELF)) is not None:
+            return True  # nothing has grown since it was read
+        self._known_memory = None
         try:
-            return parse_process_io(self._io.read())
+            # Never kept: it must not come to mean another file.
+            fd = os.open(self._threads.parent / "clear_refs", os.O_WRONLY)
+            try:
+                return os.write(fd, b"5") == 1
+            finally:
+                os.close(fd)
+        except OSError:
+            return False
+
+    def io(self, process: resource.struct_rusage) -> tuple[int, int] | None:
+        blocks, known = (process.ru_inblock, process.ru_oublock), self._known_io
+        if known is not None and known[0] == blocks:
+            return known[1]
+        self.reads += 1
+        try:
+            made = parse_process_io(self._io.read())
         except (OSError, ValueError):
             return None
+        if self._is_real and process.ru_minflt:
+            self._known_io = blocks, made
+        return made
 
-    def waited_s(self) -> float | None:
-        """How long this thread has been ready and waited for a CPU, so far; None where nobody tells."""
+    def waited_s(self, counts: tuple[int, int, int] | None) -> float | None:
+        """How long this thread has been ready and waited for a CPU, so far; None where nobody tells. `counts`
+        are its switches and faults.
+        """
         thread = get_native_id()
-        schedule = self._schedules.get(thread)
-        if schedule is None:
+        known = self._schedules.get(thread)
+        if known is None:
             if len(self._schedules) >= SamplerLimits.max_metered_threads:
                 self._schedules = {}  # another thread may be in the middle of it: it keeps what it has
             path = self._threads / str(thread) / "schedstat"
-            schedule = self._schedules[thread] = OpenFile(path, size=128, unmistakable=True)
+            schedule = OpenFile(path, size=128, unmistakable=True)
+        else:
+            schedule, before, waited_s = known
+            if counts is not None and before == counts and self._is_real:
+                return waited_s
+        self.reads += 1
         try:
-            return parse_waited_s(schedule.read())
+            waited_s = parse_waited_s(schedule.read())
         except (OSError, ValueError):
             self._schedules.pop(thread, None)  # of an earlier thread of this number, perhaps
             return None
+        self._schedules[thread] = schedule, counts, waited_s
+        return waited_s
 
 
 def _others_of(meters: dict[int, ref[UsageMeter]], name: str, value: bool) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -95,6 +96,7 @@ class Task(Struct, kw_only=True, eq=False):
 _WORDS = {"lost": "WorkerLost", "timed_out": "TimeoutError"}
 _OF_OUTCOME = [name for name in TaskEnded.__struct_fields__ if name in Outcome.__struct_fields__]
 """What the end of a task says as the outcome of its last attempt does."""
+_told = attrgetter(*_OF_OUTCOME)
 
 
 def failed_by_itself(outcome: Outcome) -> Outcome:
@@ -256,7 +258,7 @@ def failure_event(work: Work, outcome: Outcome, error: BaseException | None) -> 
 def ended_event(task: Task, outcome: Outcome) -> TaskEnded:
     """The task is over: the one end it has."""
     facts: dict[str, Any] = {
-        **{name: getattr(outcome, name) for name in _OF_OUTCOME},
+        **dict(zip(_OF_OUTCOME, _told(outcome), strict=True)),
         **task.ids(),
         **task.arguments(),
         "timestamp": outcome.ended or "",
