@@ -143,8 +143,8 @@ def test_a_default_trace_gives_tasks_with_durations_usage_and_ends(tmp_path: Pat
         for e in done
     ] == [
         ("ALIGN:GUNZIP", "1", 1, 4.0, 2.9, 2_621_440, "03:52:04.953"),
-        ("ALIGN:STAR", "2", 2, 120.0, 180.0, 3 << 30, "03:55:07.000"),
         ("QC", "6", 1, 0.055, None, None, "03:54:00.276"),
+        ("ALIGN:STAR", "2", 2, 120.0, 180.0, 3 << 30, "03:55:07.000"),
     ]
     [failed] = [event for event in tasks if isinstance(event, TaskFailed)]
     assert (failed.task_id, failed.attempt, failed.exit_code, failed.error_message) == (

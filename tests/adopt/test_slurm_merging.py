@@ -203,8 +203,8 @@ def test_what_was_in_an_attempt_that_was_put_back_was_given_up(tmp_path: Path):
     run = make_run(tmp_path, [*in_flight(), *again, done])
     merged = merge_jobs(run, [slurm_job("COMPLETED", start=T0 + 5), slurm_job("REQUEUED", end=T0 + 2)])
     assert [(end.task_id, kind_of(end)) for end in tasks(run)] == [
-        ("b", "task_completed"),
         ("a", "task_cancelled"),
+        ("b", "task_completed"),
     ]
     assert merged.events == {"job_accounted": 2, "task_cancelled": 1, "worker_lost": 1, "worker_removed": 1}
 

@@ -241,6 +241,26 @@ def test_a_manifest_is_found_from_its_folder_itself_and_a_segment(tmp_path):
     assert resolve_telemetry_sink_segment_paths(tmp_path / "rollups.json") == []
 
 
+def test_a_manifest_is_read_as_stormlog_normalizes_it(tmp_path):
+    session = {"session_id": "a", "status": " Running", "started_at_ns": "5", "host": "h", "source": "x"}
+    odd = {"pid": "7", "rank": "1", "world_size": 0}
+    segment = {"filename": "segment-000001.jsonl", "event_count": "3", "size_bytes": -1, "closed": 1}
+    manifest = {
+        "schema_version": "2",
+        "sessions": [{**session, **odd}, {**session, "status": "weird"}, {"session_id": "b"}, 7],
+        "segments": [segment, {"filename": 7}, {"filename": "segment-000002.jsonl", "event_count": 2.0}],
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    found = read_telemetry_sink_manifest(tmp_path)
+    assert found.schema_version == 2
+    [one] = found.sessions
+    assert (one.status, one.started_at_ns, one.pid, one.rank, one.world_size) == ("running", 5, 7, 1, 1)
+    assert [(one.event_count, one.size_bytes, one.closed) for one in found.segments] == [
+        (3, 0, True),
+        (2, 0, False),
+    ]
+
+
 def test_a_manifest_of_nonsense_says_nothing(tmp_path):
     (tmp_path / "manifest.json").write_text(
         '{"schema_version": "x", "format": 7, "segments": [7], "sessions": {}}'

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from flightlog.core.text import words
 from flightlog.events.devices.event import (
+    SESSION_STATUSES,
     SessionSummary,
     TelemetryEvent,
     preference,
@@ -45,7 +46,7 @@ MANIFEST_SCHEMA_VERSION = 2
 MANIFEST_FORMAT = "stormlog.append_only_telemetry_sink"
 _SEGMENT = re.compile(r"segment-(\d+)\.jsonl(\.gz)?")
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 _Count = Annotated[int, Meta(ge=0)]
 
 
@@ -94,7 +95,7 @@ def manifest_path(path: Path) -> Path | None:
 class _Document(Struct):
     """The manifest as it stands in the file: entries may be anything."""
 
-    schema_version: int = 1
+    schema_version: Any = 1
     format: str = MANIFEST_FORMAT
     sessions: list[Any] = []
     segments: list[Any] = []
@@ -103,19 +104,37 @@ class _Document(Struct):
 def read_manifest(path: Path) -> SinkManifest | None:
     """The manifest of a sink folder, of itself or of a segment's folder; None where there is none to be read.
 
-    Entries that lack what they must have are left out. Odd counts are 0: the file itself can be counted.
+    Entries that lack what they must have are left out. Numbers may be written as texts, and a status in any
+    case. Odd counts are 0: the file itself can be counted.
     """
     where = manifest_path(path)
     found = None if where is None else read_document(where, _Document).value
     if found is None:
         return None
     segments = _entries(found.segments, SinkSegment, closed=False)
+    sessions = _entries(found.sessions, SessionSummary, ended_at_ns=None, pid=-1)
     return SinkManifest(
-        schema_version=found.schema_version or 1,
+        schema_version=_plain({"is": found.schema_version}, {"is": int}).get("is") or 1,
         format=found.format or MANIFEST_FORMAT,
-        sessions=_entries(found.sessions, SessionSummary, ended_at_ns=None, pid=-1),
+        sessions=[
+            structs.replace(one, status=status, world_size=max(1, one.world_size))
+            for one in sessions
+            if (status := one.status.strip().lower()) in SESSION_STATUSES
+        ],
         segments=[one for one in segments if Path(one.filename).name == one.filename],
     )
+
+
+def _plain(record: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a record in these types where they can be read so, such as numbers in texts; the others
+    are left out.
+    """
+    found: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        with suppress(msgspec.ValidationError):
+            if name in record:
+                found[name] = msgspec.convert(record[name], kind, strict=False)
+    return found
 
 
 def segment_paths(path: Path, manifest: SinkManifest | None) -> list[Path]:
@@ -132,7 +151,9 @@ def segment_paths(path: Path, manifest: SinkManifest | None) -> list[Path]:
 
 def _entries(found: list[Any], kind: type[T], **defaults: Any) -> list[T]:
     """The entries that are of this kind."""
-    texts = (msgspec.json.encode({**defaults, **entry}) for entry in found if isinstance(entry, dict))
+    kinds = {field.name: field.type for field in structs.fields(kind)}
+    records = (_plain(entry, kinds) for entry in found if isinstance(entry, dict))
+    texts = (msgspec.json.encode({**defaults, **record}) for record in records)
     read = (decode_document(text, kind, MANIFEST).value for text in texts)
     return [entry for entry in read if entry is not None]
 
