@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -212,7 +213,7 @@ def test_a_command_that_fails_is_said(
 
 
 def test_a_command_that_hangs_is_ended(run: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flightlog.export.alerts.AlertLimits.send_timeout_s", 0.3)
+    monkeypatch.setattr("flightlog.export.alerts.SendingLimits.send_timeout_s", 0.3)
     sender = world.sender(run, AlertEntry(when=("finished",), command=("sh", "-c", "sleep 600 & sleep 600")))
     begun = time.monotonic()
     sender.follow()
@@ -273,6 +274,37 @@ def test_a_run_is_followed_to_its_end(tmp_path: Path, receiver: Hook) -> None:
     follower.join(60)
     assert (not follower.is_alive(), said) == (True, [])
     assert [one["rule"] for one in receiver.posted] == ["loss > 3", "finished"]
+
+
+def test_looking_takes_a_fifth_of_a_core_at_most(tmp_path: Path, world: World) -> None:
+    looks: list[float] = []
+
+    def expensive() -> float:
+        """Each look takes two seconds of CPU time."""
+        looks.append(world.time)
+        return len(looks) // 2 * 2.0
+
+    recording = flightlog.record("train", runs_dir=tmp_path, sample_interval_s=None)
+    with recording as run:
+
+        def sleep(seconds: float) -> None:
+            world.sleep(seconds)
+            if world.time > 60:
+                recording.__exit__(None, None, None)
+
+        sender = AlertSender(
+            run.path,
+            lambda: [AlertEntry(when=("failed",))],
+            put=print,
+            note=print,
+            clock=lambda: world.time,
+            sleep=sleep,
+            cpu=expensive,
+        )
+        sender.follow()
+    starts = looks[::2]
+    assert all(later - before >= 10 for before, later in pairwise(starts[:-1]))
+    assert len(starts) >= 5
 
 
 def test_a_run_that_cannot_be_written_to_is_watched_all_the_same(

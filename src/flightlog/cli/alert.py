@@ -90,7 +90,9 @@ def alert(
             from flightlog.store.tables.query import names_in
 
             names_in(rule.text)
-    entries: Callable[[], Sequence[AlertEntry]] = (lambda: [given]) if when or given.has_action else _Asked()
+    entries: Callable[[], Sequence[AlertEntry]] = (
+        (lambda: [given]) if when or given.has_action else _AskedEntries()
+    )
     if test:
         problems = send_test(entries(), Path(run or "run-of-a-test"), put)
         for problem in problems:
@@ -119,7 +121,7 @@ def _words(command: str | None) -> list[str]:
         raise UsageError(f"--command cannot be split into words: {error}") from None
 
 
-class _Asked:
+class _AskedEntries:
     """The entries of the variable; of a file that it names, read again whenever it has changed."""
 
     def __init__(self) -> None:

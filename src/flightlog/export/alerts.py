@@ -41,7 +41,7 @@ from flightlog.core.redaction import redact_command, redact_text
 from flightlog.core.retry import delay_s
 from flightlog.core.text import cut, first_line, last_line
 from flightlog.core.time import SECOND, moment, timestamp_of
-from flightlog.export.limits import AlertLimits
+from flightlog.export.limits import SendingLimits
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.version import __version__
@@ -71,7 +71,7 @@ def actions_of(entry: AlertEntry, put: Callable[[str], None]) -> list[Action]:
     """
     found = []
     if entry.command:
-        shown = cut(" ".join(redact_command(list(entry.command))), AlertLimits.max_shown_chars)
+        shown = cut(" ".join(redact_command(list(entry.command))), SendingLimits.max_shown_chars)
         found.append(Action(f"command {shown}", lambda alert: _run(entry.command, alert)))
     if entry.webhook is not None:
         found.append(_webhook(entry.webhook))
@@ -99,11 +99,11 @@ def _run(command: Sequence[str], alert: Alert) -> None:
                 start_new_session=True,
             )
             try:
-                process.communicate(msgspec.json.encode(alert), timeout=AlertLimits.send_timeout_s)
+                process.communicate(msgspec.json.encode(alert), timeout=SendingLimits.send_timeout_s)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                raise NotSent(f"it took more than {AlertLimits.send_timeout_s:g} s") from None
+                raise NotSent(f"it took more than {SendingLimits.send_timeout_s:g} s") from None
         except (OSError, ValueError) as error:
             raise NotSent(redact_text(str(error))) from None
         if process.returncode:
@@ -122,7 +122,7 @@ def _webhook(address: str) -> Action:
         headers = {"Content-Type": "application/json", "User-Agent": f"flightlog/{__version__}"}
         try:
             request = urllib.request.Request(address, body, headers)  # noqa: S310 - http or https, see above
-            urllib.request.urlopen(request, timeout=AlertLimits.send_timeout_s).close()  # noqa: S310
+            urllib.request.urlopen(request, timeout=SendingLimits.send_timeout_s).close()  # noqa: S310
         except urllib.error.HTTPError as error:
             error.close()
             passing = error.code >= 500 or error.code in {408, 429}
@@ -230,7 +230,7 @@ def read_fired(run: Path) -> list[SentAlert]:
     return found
 
 
-class _Waiting(NamedTuple):
+class _Unsent(NamedTuple):
     alert: Alert
     action: Action
     failures: int
@@ -255,15 +255,17 @@ class AlertSender:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
-        patience_s: float = AlertLimits.patience_s,
+        cpu: Callable[[], float] = time.process_time,
+        patience_s: float = SendingLimits.patience_s,
     ) -> None:
         self._path, self._entries, self._put, self._note = run, entries, put, note
-        self._clock, self._now, self._sleep, self._patience_s = clock, now, sleep, patience_s
+        self._clock, self._now, self._sleep, self._cpu = clock, now, sleep, cpu
+        self._patience_s = patience_s
         self._fired = FiredAlerts(run, note)
         self._actions: dict[AlertEntry, list[Action]] = {}
         self._rules: dict[str, AlertRule] = {}
         self._watch = RuleWatch(run, self._all_rules, now=now)
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Unsent] = []
         self._said: set[str] = set()
         self.failed = False
         """Whether anything could not be asked or sent."""
@@ -274,13 +276,13 @@ class AlertSender:
         """
         over = False
         while True:
-            begun = time.process_time()
+            begun = self._cpu()
             if not over:
                 over = self.look() or once
             self._send_waiting()
             if over and not self._waiting:
                 return
-            self._pause(update_pause_s(AlertLimits.interval_s, time.process_time() - begun), over=over)
+            self._pause(update_pause_s(SendingLimits.interval_s, self._cpu() - begun), over=over)
 
     def look(self) -> bool:
         """Send what is due for the first time; whether the run is over."""
@@ -321,7 +323,7 @@ class AlertSender:
         )
         self._fired.add(alert, action.to, found.at)
         now = self._clock()
-        self._waiting.append(_Waiting(alert, action, 0, now, now + self._patience_s))
+        self._waiting.append(_Unsent(alert, action, 0, now, now + self._patience_s))
 
     def _send_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -335,7 +337,7 @@ class AlertSender:
             except NotSent as error:
                 failures = one.failures + 1
                 due = self._clock() + delay_s(
-                    failures, AlertLimits.first_retry_s, AlertLimits.longest_retry_s
+                    failures, SendingLimits.first_retry_s, SendingLimits.longest_retry_s
                 )
                 if error.passing and due < one.until:
                     self._waiting.append(one._replace(failures=failures, due=due))
@@ -349,7 +351,7 @@ class AlertSender:
         """Wait until the next look, or until the run is over, whichever comes first."""
         until = self._clock() + pause_s
         while (left := until - self._clock()) > 0:
-            self._sleep(min(left, AlertLimits.end_check_s))
+            self._sleep(min(left, SendingLimits.end_check_s))
             if not over and not self._is_running():
                 return
 

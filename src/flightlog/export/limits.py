@@ -120,7 +120,7 @@ class PrometheusLimits:
     """How long it may take from the request until the client has received the answer."""
 
 
-class AlertLimits:
+class SendingLimits:
     """How often alerts are looked for, and how patiently they are sent."""
 
     interval_s: Final = 1.0

@@ -136,7 +136,7 @@ class Otel(Struct, frozen=True, kw_only=True):
     logs: Annotated[bool | None, doc("whether failures and events are sent; they are if not said")] = None
 
 
-class Alerts(Struct, frozen=True, kw_only=True):
+class AlertRules(Struct, frozen=True, kw_only=True):
     """When to alert, and how; without anything but rules, the alert is in the program's log."""
 
     when: Annotated[tuple[Text, ...], doc("rules, such as failed, stuck, memory > 90 %, loss is NaN")]
@@ -167,7 +167,7 @@ class Contents(Struct, frozen=True, kw_only=True):
             "OTEL_* variables say"
         ),
     ] = None
-    alerts: Annotated[tuple[Alerts, ...], doc("when to alert while the run runs, and how")] = ()
+    alerts: Annotated[tuple[AlertRules, ...], doc("when to alert while the run runs, and how")] = ()
 
 
 Name = Annotated[str, written("name")]

@@ -25,7 +25,7 @@ from flightlog.session.limits import SessionLimits
 from flightlog.session.otel_config import endpoint_problem, endpoint_secret, header_problem
 from flightlog.session.schema import (
     MANIFEST_VERSION,
-    Alerts,
+    AlertRules,
     Contents,
     Field,
     Otel,
@@ -138,7 +138,7 @@ class Checker:
             self._charges(path, found)
         elif isinstance(found, Otel):
             self._otel(found)
-        elif isinstance(found, Alerts):
+        elif isinstance(found, AlertRules):
             self._alerts(node, path, found)
         return found
 
@@ -274,7 +274,7 @@ class Checker:
         for key, text in charge_problems(rates, folder, self._environ or {}):
             self._problem(self._tree.get(*path, key) or self._tree, (*path, key), text)
 
-    def _alerts(self, node: Node, path: Path, alerts: Alerts) -> None:
+    def _alerts(self, node: Node, path: Path, alerts: AlertRules) -> None:
         """Rules that are none, and what cannot be an address or a function."""
         rules = node.get("when")
         written = rules.value if rules is not None and isinstance(rules.value, tuple) else ()
