@@ -158,9 +158,9 @@ def test_a_default_trace_gives_tasks_with_durations_usage_and_ends(tmp_path: Pat
     assert (failure.task_id, failure.attempt, failure.signal) == ("2", 1, "SIGKILL")
     [cancelled] = [event for event in tasks if isinstance(event, TaskCancelled)]
     assert (cancelled.task_id, cancelled.duration_s, cancelled.worker) == ("5", None, None)
-    assert [event.task_id for event in tasks if isinstance(event, TaskSubmitted)] == ["1", "2", "5", "6"]
+    assert {event.task_id for event in tasks if isinstance(event, TaskSubmitted)} == {"1", "2", "5", "6"}
     assert done[0].metrics == {"peak_vmem_bytes": 7 << 20, "rchar_bytes": 40 << 20, "wchar_bytes": 792 << 20}
-    assert done[2].metrics == {}  # zeros of a task too short to be measured are no figures
+    assert done[1].metrics == {}  # zeros of a task too short to be measured are no figures
     assert adoption.dropped == {"zeros in place of figures, of tasks too short to be measured": 1}
 
 
