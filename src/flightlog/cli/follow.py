@@ -70,9 +70,7 @@ def follow(
     try:
         while not stream.over or stream.has_more:
             found = stream.poll()
-            if not found:
-                time.sleep(0.0 if stream.over else stream.pause_s)
-            elif format_ == "json":
+            if format_ == "json":
                 put("".join(map(_json_line, found)))
             else:
                 put_text("".join(map(_text_line, found)))
@@ -80,6 +78,7 @@ def follow(
             for problem in stream.problems[said:]:
                 note(problem)
             said = len(stream.problems)
+            time.sleep(stream.pause_s)
     except KeyboardInterrupt:
         note(f"to go on: flightlog follow {opened.run_id} --since {position}")
         raise

@@ -113,8 +113,8 @@ class Subscription:
                     deliver([events] if self._batch else events)
                 elif closing:
                     break
-                else:
-                    self._wake.wait(self._stream.pause_s)
+                if not self._closing and (pause_s := self._stream.pause_s):
+                    self._wake.wait(pause_s)
                     self._wake.clear()
         finally:
             if private is not None:

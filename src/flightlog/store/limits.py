@@ -30,7 +30,7 @@ class StoreLimits:
     """A process on another host counts as alive while its heartbeat is younger than this."""
 
     # Following a run
-    min_follow_pause_s: Final = 0.05
+    min_follow_pause_s: Final = 0.1
     """Pause between two looks at the files of a run while something comes."""
     max_follow_pause_s: Final = 0.3
     """The longest pause: an event of a process on this host is given within half a second."""

@@ -11,7 +11,7 @@ import binascii
 import time
 import zlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
@@ -31,7 +31,7 @@ from flightlog.store.liveness import here
 from flightlog.store.read.completeness import Coverage
 from flightlog.store.read.events import Following
 from flightlog.store.read.files import Part, find_parts, stamp_at, writer_folders
-from flightlog.store.read.lines import AnyEvent, Scan, read_tail
+from flightlog.store.read.lines import AnyEvent, Scan
 from flightlog.store.runs_folder import is_copy, refresh_run
 
 Kinds = Iterable[str | type[Event]] | str | type[Event]
@@ -110,7 +110,7 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         """What went wrong on the way, such as a remote that does not answer, in sentences."""
         self._from_now = from_now
         self._following: dict[str, Following] = {}
-        self._marks: dict[str, list[object]] = {}
+        self._marks: dict[str, object] = {}
         self._under_way: dict[str, Iterator[AnyEvent | None]] = {}
         self._last = False
         self._writers: list[layout.WriterInfo] = []
@@ -120,8 +120,7 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         self._unnumbered: dict[str, int] = {}
         self._lock = threads.RLock()
         self._check_at = self._heard_at = clock()
-        self._pause_s = StoreLimits.min_follow_pause_s
-        self._looked_s = 0.0
+        self._pause_s, self._due = StoreLimits.min_follow_pause_s, 0.0
         self._served = 0
         for stream, writers in (decode_position(since) if since is not None else {}).items():
             for writer, numbers in writers.items():
@@ -154,9 +153,9 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before the next look, after one that found nothing."""
-        at_least = StoreLimits.follow_pause_per_look * self._looked_s
-        return min(max(self._pause_s, at_least), StoreLimits.max_follow_pause_s)
+        """How long to wait before more is asked for; 0 where there is more at hand, or nothing to come."""
+        at_hand = self.over or self._ready or self._under_way
+        return 0.0 if at_hand else max(0.0, self._due - self._clock())
 
     def poll(self, limit: int = StoreLimits.max_followed_events) -> list[AnyEvent]:
         """The next events that are there now, up to `limit`; none where there is nothing new."""
@@ -173,27 +172,27 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         """Read a part of what is new; whether there was any. Thread-safe."""
         with self._lock:
             began = self._clock()
-            if not self._under_way and (self.over or not self._begin()):
-                self._pause_s = min(2 * self._pause_s, StoreLimits.max_follow_pause_s)
-                return False
-            self._read()
-            if self._last and not self._under_way:
-                self.over = True
-            found = len(self._new)
+            if self._under_way or (not self.over and self._begin()):
+                self._read()
+                self.over = self._last and not self._under_way
+            now, found = self._clock(), bool(self._new)
             if found:
                 self._new.sort(key=itemgetter(0))
                 self._ready.extend(self._new)
                 self._new.clear()
-                self._heard_at, self._pause_s = self._clock(), StoreLimits.min_follow_pause_s
-            self._looked_s = self._clock() - began if not self._under_way else self._looked_s
+                self._heard_at = now
+            self._pause_s = StoreLimits.min_follow_pause_s if found else 2 * self._pause_s
+            pause_s = max(self._pause_s, StoreLimits.follow_pause_per_look * (now - began))
+            self._due = now + min(pause_s, StoreLimits.max_follow_pause_s)
             return bool(found or self._under_way)
 
     def __next__(self) -> AnyEvent:
         while (event := self._next()) is None:
-            if not self.look():
-                if self.over and not self._ready:
-                    raise StopIteration
-                time.sleep(self.pause_s)
+            if self.over:
+                raise StopIteration
+            if pause_s := self.pause_s:
+                time.sleep(pause_s)
+            self.look()
         return event
 
     def __aiter__(self) -> EventStream:
@@ -206,10 +205,11 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         if self._served % StoreLimits.events_per_loop_turn == 0:
             await asyncio.sleep(0)
         while (event := self._next()) is None:
-            if not await asyncio.to_thread(self.look):
-                if self.over and not self._ready:
-                    raise StopAsyncIteration
-                await asyncio.sleep(self.pause_s)
+            if self.over:
+                raise StopAsyncIteration
+            if pause_s := self.pause_s:
+                await asyncio.sleep(pause_s)
+            await asyncio.to_thread(self.look)
         return event
 
     def _next(self) -> AnyEvent | None:
@@ -284,15 +284,21 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
     def _begin(self) -> bool:
         """Begin to read the streams that have changed; of a run that is over all of them, once more."""
         parts = self._parts()
-        marks = {stream: [_mark(part) for part in found] for stream, found in parts.items()}
+        marks: dict[str, object] = {}
+        for stream, listed in parts.items():
+            scan = self._follow(stream).scan
+            scan.ahead = scan.look_ahead(listed)
+            marks[stream] = _mark(*scan.ahead)
         changed = [stream for stream in marks if self._marks.get(stream) != marks[stream]]
-        if (not changed or not self._marks) and self._is_over():
-            self._last = True
-        elif not changed:
+        self._last = (not changed or not self._marks) and self._is_over()
+        for stream, following in self._following.items():
+            if self._last or stream not in changed:
+                following.scan.ahead = None  # more may have been written until the run was over
+        if not changed and not self._last:
             return any(sequence.held for sequence in self._sequences.values())
         self._marks = marks
         for stream in parts if self._last else changed:
-            again = self._last and not self._is_whole(stream)
+            again = self._last and (stream in changed or not self._is_whole(stream))
             self._under_way[stream] = self._follow(stream).new_and_pauses(last=again)
         self.over = self._last and not self._under_way
         return not self.over
@@ -315,12 +321,14 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         """Whether every line of a stream was read that its writers, which have closed, say they wrote: then
         files need not be read again.
         """
-        if stream not in self._following or not self._writers:
-            return False
         scan = self._following[stream].scan
-        return not scan.unnumbered and all(
-            one.closed and len(scan.coverage.get(one.writer, ())) >= one.lines.get(stream, 0)
-            for one in self._writers
+        return (
+            bool(self._writers)
+            and not scan.unnumbered
+            and all(
+                one.closed and len(scan.coverage.get(one.writer, ())) >= one.lines.get(stream, 0)
+                for one in self._writers
+            )
         )
 
     def _skip(self) -> None:
@@ -412,13 +420,12 @@ def decode_position(text: str) -> _Numbers:
         ) from error
 
 
-def _mark(part: Part) -> object:
-    """What changes when a file has more lines; of a mapped tail the file system does not tell."""
-    if part.kind != "tail":
-        stamp = stamp_at(str(part.path))
-        return part.path, stamp and (stamp.inode, stamp.size)
-    try:
-        tail = read_tail(part.path)
-    except OSError:
-        return part.path, None
-    return part.path, len(tail), tail[: StoreLimits.tail_mark_bytes]
+def _mark(parts: Sequence[Part], tails: Mapping[Path, bytes]) -> object:
+    """What changes when there are more lines; of mapped tails the file system does not tell."""
+    first = StoreLimits.tail_mark_bytes
+    return [
+        (part.path, len(tail), tail[:first])
+        if (tail := tails.get(part.path)) is not None
+        else (part.path, (stamp := stamp_at(str(part.path))) and (stamp.inode, stamp.size))
+        for part in parts
+    ]

@@ -151,6 +151,8 @@ class Scan:
         self.problems: list[str] = []
         self.first = self.last = ""
         self.coverage: dict[str, Coverage] = {}
+        self.ahead: tuple[Sequence[Part], dict[Path, bytes]] | None = None
+        """What `look_ahead` has just given: the next pass begins with it."""
         self._run = run
         self._files: dict[_FileId, FileLines] = {}
         self._in_tails = False
@@ -297,9 +299,9 @@ class Scan:
         stand in another, and the files are gone through again.
         """
         self.cut, self._foreign[True], self._in_tails = [], 0, False
-        parts = self._parts()
-        size = sum(size_at(part.path) for part in parts)
-        tails = [self._read_tail(part) for part in parts if part.kind == "tail"]
+        parts, tails = self.ahead or self.look_ahead()
+        self.ahead = None
+        size = sum(size_at(part.path) for part in parts if part.kind != "tail")
         files = self._files
         for _ in range(StoreLimits.scan_attempts):
             growing = {part.path: _file_id(part.path) for part in parts if part.kind == "active"}
@@ -316,7 +318,7 @@ class Scan:
             parts = self._parts()
         forget_place()
         self._in_tails = True
-        for tail in tails:
+        for tail in tails.values():
             whole, _, rest = tail.rpartition(b"\n")
             if whole:
                 yield whole.split(b"\n"), True
@@ -325,6 +327,11 @@ class Scan:
         for lines in files.values():
             if lines.rest:
                 yield [lines.rest], False
+
+    def look_ahead(self, listed: Sequence[Part] | None = None) -> tuple[Sequence[Part], dict[Path, bytes]]:
+        """The files of the stream, which may be listed, and what stands in the tails among them."""
+        parts = self._parts() if listed is None else listed
+        return parts, {part.path: self._read_tail(part) for part in parts if part.kind == "tail"}
 
     def _parts(self) -> Sequence[Part]:
         """The files of the stream."""
