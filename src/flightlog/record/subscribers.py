@@ -50,7 +50,7 @@ class Subscription:
         self._stream, self._callback, self._where = stream, callback, where
         self._batch, self._capacity = batch, capacity
         self._waiting = self._looks = self._empty_look = 0
-        self._closing = self._ended = False
+        self._closing = self._ended = self._gave_up = False
         self._wake, self._reading = threads.Event(), threads.Lock()
         self._task: object = None
         self._is_coroutine = ask(is_coroutine_function, callback, otherwise=False)
@@ -80,7 +80,7 @@ class Subscription:
                 break
             self._thread.join(0.02)
         self._ended = True
-        if self._thread.is_alive():
+        if self._gave_up or self._thread.is_alive():
             self._lose(self._count_rest())
 
     def is_behind(self, look: int) -> bool:
@@ -199,8 +199,9 @@ class Subscription:
         except RuntimeError:  # the loop is closed
             pass
         if loop.is_closed() and not self._ended:
-            self._ended = True
-            self._lose(self._count_rest())
+            self._ended = self._gave_up = True
+            self._lose(self._waiting)
+            self._waiting = 0
 
     def _note_delivered(self, item: Any) -> None:
         number = len(item) if self._batch else 1
