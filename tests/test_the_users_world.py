@@ -195,7 +195,7 @@ import distributed
 from distributed.deploy.subprocess import SubprocessCluster  # a scheduler draws from `random`
 def scenario():
     import flightlog
-    with SubprocessCluster(worker_kwargs={"nthreads": 1}, dashboard_address=None) as cluster:
+    with SubprocessCluster(worker_kwargs={"nthreads": 1}, dashboard_address=":0") as cluster:
         with distributed.Client(cluster) as client, flightlog.record("world"), flightlog.watch(client):
             assert client.submit(double, 2).result() == 4
             look()
@@ -208,7 +208,7 @@ import distributed
 from distributed.deploy.subprocess import SubprocessCluster
 def scenario():
     from flightlog import Session
-    with SubprocessCluster(worker_kwargs={"nthreads": 1}, dashboard_address=None) as cluster:
+    with SubprocessCluster(worker_kwargs={"nthreads": 1}, dashboard_address=":0") as cluster:
         environ = {**os.environ, "ADDRESS": cluster.scheduler_address}
         with Session.from_yaml("flightlog.yaml", target="there", environ=environ) as session:
             assert session.client.gather(session.client.map(double, range(4))) == [0, 2, 4, 6]

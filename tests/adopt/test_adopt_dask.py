@@ -133,7 +133,7 @@ def test_the_stream_of_a_cluster_that_runs_is_adopted_as_the_page_says(tmp_path:
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs=50
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

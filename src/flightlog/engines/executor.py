@@ -249,18 +249,12 @@ class EngineLink:
         self._busy: set[int] = set()
         self._lock = threading.Lock()
         self._waits_for: Path | None = None
-        self._channel = None if order.channel is None else ChannelClient(order.channel, self.leave)
+        self.tell = ChannelClient(order.channel, self.leave).tell
         self.recording = WorkerRecording(self.name, home, partial(self.tell, CHUNK))
         self.reaches = False
         with suppress(Exception):  # on another host: all is told with the ends
             self.tell(HELLO, b"")
             self.reaches = True
-
-    def tell(self, kind: bytes, text: bytes) -> None:
-        """Say something to the engine. `OSError` where it cannot be reached."""
-        if self._channel is None:
-            raise OSError("there is no way to the engine from here")
-        self._channel.tell(kind, text)
 
     def placed(self, work: Work) -> Work:
         """An attempt with the place where it is recorded: nowhere, where neither the run directory nor the

@@ -211,14 +211,15 @@ class ChannelPeer:
 
 
 class ChannelClient:
-    """A worker's side: connects at the first message. `OSError` where nobody listens. Thread-safe.
+    """A worker's side: connects at the first message. `OSError` where nobody listens, or there is no path.
+    Thread-safe.
 
     A task that closes all descriptors closes this connection, too: it is opened again, and no message gets
     into what has its number by then. `dismissed` is called on a thread of its own when the engine is over, in
     whatever way.
     """
 
-    def __init__(self, path: str, dismissed: Callable[[], None]) -> None:
+    def __init__(self, path: str | None, dismissed: Callable[[], None]) -> None:
         self._path, self._dismissed = path, dismissed
         self._lock = threading.Lock()
         self._end: Descriptor | None = None
@@ -240,6 +241,8 @@ class ChannelClient:
                 raise
 
     def _open(self) -> Descriptor:
+        if self._path is None:
+            raise OSError("there is no way to the engine from here")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
             one.settimeout(None)
             one.connect(self._path)
