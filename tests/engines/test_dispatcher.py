@@ -204,3 +204,48 @@ def test_a_process_that_ends_by_no_signal_is_written_off(monkeypatch):
         outcome = reported.outcome(work)
     assert (outcome.end, outcome.reason) == ("lost", "its process does not end, not even by SIGKILL")
     assert backend.signals == ["terminate", "kill"] * (EngineLimits.max_handouts + 1)
+
+
+class Prefetching(FakeWorker):
+    """Has not read what has not begun."""
+
+    prefetches = True
+
+    def recall(self):
+        unread = [attempt for attempt in self.held.values() if attempt.begun is None]
+        for attempt in unread:
+            del self.held[attempt.serial]
+            attempt.holder = None
+        return unread
+
+
+def test_more_attempts_are_queued_behind_quick_ones_and_had_back_from_behind_a_slow_one():
+    backend = FakeBackend()
+    backend.launch = lambda: workers[0]
+    workers = [Prefetching(backend, 1)]
+    begin = threading.Event()
+
+    def on_sent(worker, attempt):
+        if attempt.work.task_id == quick.task_id:
+            backend.dispatcher.started(attempt, "here:1", Started("", monotonic_ns(), 0.0))
+            backend.dispatcher.ended(attempt, Outcome(end="completed", duration_s=1e-5))
+        elif attempt.work.task_id == slow.task_id:
+            assert begin.wait(60)  # until the others wait
+            backend.dispatcher.started(attempt, "here:1", Started("", monotonic_ns(), 0.0))
+
+    backend.on_sent = on_sent
+    quick, slow, *others = (make_work(abs, 1) for _ in range(32))
+    with running(backend) as (dispatcher, reported):
+        dispatcher.submit(quick)
+        assert reported.outcome(quick).end == "completed"
+        for work in (slow, *others):
+            dispatcher.submit(work)
+        begin.set()
+        held, until = [], time.monotonic() + 60
+        while not held or held[-1] != 1 + EngineLimits.max_unread_attempts:
+            assert time.monotonic() < until
+            held.append(len(workers[0].held))
+            time.sleep(0.001)
+        assert max(held) == 1 + EngineLimits.max_unread_quick_attempts
+        in_order = [one.work.task_id for one in workers[0].held.values()]
+        assert in_order == [work.task_id for work in (slow, *others[: EngineLimits.max_unread_attempts])]

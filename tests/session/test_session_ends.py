@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from sessions import HEAD, PROCESSES, counts, summary_of
+from sessions import HEAD, PROCESSES, counts, session_in, summary_of
+from work_for_sessions import add, leave
 
 from flightlog.analyze.report.summary import summarize
 from flightlog.engines.contract import Engine, Outcome, Reports, Work
+from flightlog.engines.local import LocalEngine
 from flightlog.store.run import Run
 
 HERE = Path(__file__).parent
@@ -300,3 +302,13 @@ def test_an_engine_that_refuses_a_task_fails_it(tmp_path):
         with pytest.raises(TaskError, match="the engine refused it: too many"):
             session.client.submit(add, 1).result()
     assert counts(summary_of(session)) == {"submitted": 1, "failed": 1}
+
+
+def test_tasks_that_wait_behind_ones_that_kill_their_worker_are_not_lost_with_it(tmp_path):
+    with session_in(tmp_path, engine=LocalEngine(max_workers=1)) as session:
+        client = session.client
+        good = client.map(add, range(50))
+        bad = [client.submit(leave, 1) for _ in range(5)]
+        good += client.map(add, range(50, 80))
+        assert client.gather(good) == [*range(1, 81)]
+        assert [future.exception().error_type for future in bad] == 5 * ["WorkerLost"]

@@ -28,6 +28,7 @@ from flightlog.engines.processes import ExitReason, describe_exit
 from flightlog.engines.wire import Frame
 from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started
 from flightlog.events import WorkerLaunched, WorkerReady
+from flightlog.record.clock import monotonic_ns
 from flightlog.samplers.cgroup import OomKills
 
 log = logging.getLogger("flightlog")
@@ -62,6 +63,9 @@ class DispatchedWorker:
         """Whether those are known for good."""
         self.launched_at = time.monotonic()
         self.ready_at: float | None = None
+        self.quick = self.relieved = False
+        """Whether its last attempt was quick; whether it is seen to that what it has not read does not wait
+        for long."""
         self.retiring = False
         """It gets no more attempts; it ends when those that have not been given up are over."""
         self.why_ended: str | None = None
@@ -136,11 +140,8 @@ class DispatchedWorker:
     @property
     def has_room_for_next(self) -> bool:
         """Whether it executes its one attempt and could have another one queued."""
-        if (
-            not self.prefetches
-            or not 1 <= len(self.held) <= EngineLimits.max_unread_attempts
-            or self.is_leaving
-        ):
+        most = EngineLimits.max_unread_quick_attempts if self.quick else EngineLimits.max_unread_attempts
+        if not self.prefetches or not 1 <= len(self.held) <= most or self.is_leaving:
             return False
         return next(iter(self.held.values())).begun is not None
 
@@ -344,6 +345,8 @@ class Dispatcher:
 
     def ended(self, attempt: Attempt, outcome: Outcome) -> None:
         """An attempt is over."""
+        if isinstance(attempt.holder, DispatchedWorker):
+            attempt.holder.quick = (outcome.duration_s or 1.0) < EngineLimits.quick_attempt_s
         self.release(attempt)
         self.attempts.end(attempt, outcome)
 
@@ -417,7 +420,7 @@ class Dispatcher:
             self._hand(idle, attempt)
         if idle is not None:
             for neighbour in workers.with_next():
-                self._take_back(neighbour)
+                self.take_back(neighbour)
                 self.review(neighbour)
                 if (waiting := attempts.next()) is not None:
                     self._hand(idle, waiting)
@@ -426,15 +429,37 @@ class Dispatcher:
         wanted = not self._closing and workers.wants(attempts.waiting) and self._backend.has_room()
         if wanted and time.monotonic() >= self.launch_at:
             self.launch()
-        while (roomy := workers.roomy()) is not None and (
-            attempt := attempts.next(longest=EngineLimits.max_revocable_frame_bytes // 2)
-        ) is not None:
+        while (roomy := workers.roomy()) is not None:
+            deep = len(roomy.held) > EngineLimits.max_unread_attempts
+            longest = EngineLimits.max_revocable_frame_bytes // 2
+            attempt = attempts.next(longest=EngineLimits.max_quick_frame_bytes if deep else longest)
+            if attempt is None:
+                break
             self._hand(roomy, attempt)
+            if deep and not roomy.relieved:
+                self._relieve_later(roomy)
 
-    def _take_back(self, worker: DispatchedWorker) -> None:
+    def take_back(self, worker: DispatchedWorker) -> None:
         """Let what a worker has not read wait again, in its order."""
         for attempt in reversed(worker.recall()):
             self.attempts.put_back(attempt)
+
+    def _relieve_later(self, worker: DispatchedWorker) -> None:
+        worker.relieved = True
+        self.loop.later(EngineLimits.slow_attempt_s, partial(self._relieve, worker))
+
+    def _relieve(self, worker: DispatchedWorker) -> None:
+        """Have back what waits behind an attempt that takes long, though those before it were quick."""
+        worker.relieved = False
+        if worker not in self._workers or len(worker.held) <= EngineLimits.max_unread_attempts + 1:
+            return
+        begun = next(iter(worker.held.values())).begun
+        if begun is not None and monotonic_ns() - begun.monotonic_ns > EngineLimits.slow_attempt_s * 1e9:
+            worker.quick = False
+            self.take_back(worker)
+            self.review(worker)
+        else:
+            self._relieve_later(worker)
 
     def _hand(self, worker: DispatchedWorker, attempt: Attempt) -> None:
         worker.held[attempt.serial], attempt.holder = attempt, worker
@@ -478,7 +503,7 @@ class Dispatcher:
         worker = attempt.holder
         if attempt.over or not isinstance(worker, DispatchedWorker):
             return
-        self._take_back(worker)  # where it ends, if it is the one
+        self.take_back(worker)  # where it ends, if it is the one
         if worker.schedules and attempt.serial in worker.held:
             worker.end_attempt(attempt, why)
         elif attempt.serial in worker.held and worker.slots == 1 and len(worker.held) == 1:
@@ -515,7 +540,7 @@ class Dispatcher:
         if not self._closing:
             self._closing = True
             for worker in self._workers:
-                self._take_back(worker)
+                self.take_back(worker)
                 if worker.schedules:
                     unbegun = [
                         each

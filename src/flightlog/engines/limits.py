@@ -16,6 +16,15 @@ class EngineLimits:
     max_unread_attempts: Final = 2
     """Attempts that may wait unread in a worker's socket: on a busy machine the engine's thread is not
     always there in time."""
+    max_unread_quick_attempts: Final = 16
+    """The same where attempts are quick: a worker that sleeps and wakes up between two of them, and the
+    engine's thread with it, takes longer than they do."""
+    quick_attempt_s: Final = 0.002
+    """An attempt that takes less is quick."""
+    max_quick_frame_bytes: Final = 4096
+    """A larger message is not queued behind more than `max_unread_attempts`."""
+    slow_attempt_s: Final = 0.05
+    """What waits unread behind an attempt that runs for longer is had back."""
     run_check_interval_s: Final = 1.0
     """How often a worker that the engine cannot tell anything checks whether the run is over."""
     leave_timeout_s: Final = 5.0

@@ -132,6 +132,7 @@ class ProcessBackend(Backend):
     def _on_death(self, worker: WorkerProcess) -> None:
         """A process is over: take what it had said, and say so."""
         self._dispatcher.hear(worker, worker.end.receive())
+        self._dispatcher.take_back(worker)  # what it had not read had no part in its end
         if not worker.end.still_ours() and worker.why_ended is None:
             worker.why_ended = CLOSED_BY_PROGRAM
         exit_code, below = worker.bury()
