@@ -581,3 +581,17 @@ def test_every_span_arrives_once_where_an_endpoint_is_set(tmp_path, monkeypatch,
     assert len(spans) == 21
     assert sorted(receiver.span_ids()) == sorted(spans)
     assert receiver.points  # what only the run has is sent all the same
+
+
+def test_the_first_sample_of_a_machine_says_how_busy_it_was():
+    async def run() -> dict[str, Any]:
+        async with Session([ConcurrentExecutionBackend(num_workers=1)]) as session:
+            telemetry = await session.start_telemetry(resource_poll_interval=60)
+            while not telemetry.summary()["resources"]:
+                await asyncio.sleep(0.01)
+            (node,) = telemetry.summary()["resources"].values()
+            return node
+
+    node = asyncio.run(asyncio.wait_for(run(), 30))
+    floats = ("cpu_percent", "memory_percent", "disk_read_bytes", "disk_write_bytes", "net_sent_bytes")
+    assert {name: type(node[name]) for name in floats} == dict.fromkeys(floats, float)

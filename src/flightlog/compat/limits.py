@@ -34,6 +34,8 @@ class CompatLimits:
     """Seconds that a question to Dragon waits for an answer."""
     dragon_close_s: Final = 15.0
     """Seconds that each step of giving Dragon's processes back may take."""
+    first_sample_s: Final = 0.05
+    """Seconds of which a first sample of a machine says how busy it was."""
     host_names_timeout_s: Final = 5.0
     """Seconds that Dask workers have to tell the names of their hosts."""
     cancel_poll_s: Final = 0.2

@@ -47,14 +47,14 @@ class ConcurrentExecutionBackend(StandardBackend):
         self._waiting: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._running: dict[str, _Call | asyncio.Task[None]] = {}
         self._commands: set[asyncio.Task[None]] = set()
-        self._ends: dict[str, asyncio.Future[None]] = {}
+        self._ends: dict[str, asyncio.Future[str]] = {}
         self._inbox: deque[Callable[[], None]] = deque()
         """What workers say, for the event loop."""
         self._woken = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def submit_tasks(self, tasks: list[dict[str, Any]]) -> list[asyncio.Future[None]]:
-        """Start tasks; returns the futures of their ends."""
+    async def submit_tasks(self, tasks: list[dict[str, Any]]) -> list[asyncio.Future[str]]:
+        """Start tasks; returns the futures of their ends, which give the final states."""
         self._loop = asyncio.get_running_loop()
         for task in tasks:
             self._take(task)
@@ -64,6 +64,13 @@ class ConcurrentExecutionBackend(StandardBackend):
         with self.together():
             self._fill()
         return ends
+
+    async def _execute_task(self, task: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        """Run one task; gives it and its final state. Backends that are derived from RHAPSODY's use it."""
+        (end,) = await self.submit_tasks([task])
+        return task, await end
+
+    _execute_function = _execute_command = _execute_task
 
     async def _cancel(self, uid: str) -> bool:
         if self._waiting.pop(uid, None) is not None:
@@ -210,7 +217,7 @@ class ConcurrentExecutionBackend(StandardBackend):
             super()._ended(task, state, found)
         finally:
             if end is not None and not end.done():
-                end.cancel() if state == "CANCELED" else end.set_result(None)
+                end.cancel() if state == "CANCELED" else end.set_result(state)
 
 
 class _Call:

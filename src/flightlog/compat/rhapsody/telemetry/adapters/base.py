@@ -41,11 +41,13 @@ class TelemetryAdapter(ABC):
 class MachineSamples:
     """CPU, memory, disk, network and GPUs of this machine, as the fields of `ResourceUpdate` events.
 
-    What the machine does not tell is None. `notes` says what is wrong with GPUs that seem to be there.
+    What the machine does not tell is None. CPU and bytes are since the sample before, or since this was
+    made. `notes` says what is wrong with GPUs that seem to be there.
     """
 
     def __init__(self) -> None:
         self._host, self._gpus = HostSampler(), GpuSampler()
+        self._host.sample()
 
     @property
     def notes(self) -> list[str]:

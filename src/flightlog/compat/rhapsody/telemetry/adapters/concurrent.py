@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from flightlog.compat.limits import CompatLimits
 from flightlog.compat.rhapsody.telemetry.adapters.base import EmittingAdapter, MachineSamples
 
 log = logging.getLogger(__name__)
@@ -13,7 +14,7 @@ log = logging.getLogger(__name__)
 class ConcurrentTelemetryAdapter(EmittingAdapter):
     """CPU, memory, disk, network and GPUs of this machine, sampled on a daemon thread.
 
-    One sample at once, then one every `interval` seconds. What the machine does not tell is None.
+    One sample almost at once, then one every `interval` seconds. What the machine does not tell is None.
     """
 
     def __init__(self, session_id: str, backend_name: str, interval: float = 5.0) -> None:
@@ -32,6 +33,7 @@ class ConcurrentTelemetryAdapter(EmittingAdapter):
     def _sample(self) -> None:
         machine = MachineSamples()
         noted: list[str] = []
+        self._over.wait(min(self._interval, CompatLimits.first_sample_s))
         while True:
             try:
                 for sample in machine.take():

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 class DragonTelemetryAdapter(EmittingAdapter):
     """CPU, memory, disk, network and GPUs of every node that Dragon runs on.
 
-    One sample at once, then one every `interval` seconds, taken by a process that Dragon starts on each node.
-    Nothing in a program that Dragon did not start.
+    One sample almost at once, then one every `interval` seconds, taken by a process that Dragon starts on
+    each node. Nothing in a program that Dragon did not start.
     """
 
     def __init__(self, session_id: str, backend_name: str, interval: float = 10.0) -> None:
@@ -79,6 +79,7 @@ class DragonTelemetryAdapter(EmittingAdapter):
 def sample_node(samples: Any, over: Any, interval: float) -> None:
     """The whole life of a process that samples a node."""
     machine = MachineSamples()
+    over.wait(timeout=min(interval, CompatLimits.first_sample_s))
     while True:
         samples.put(list(machine.take()))
         if over.wait(timeout=interval):
