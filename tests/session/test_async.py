@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import ContextVar, copy_context
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ import flightlog
 from flightlog.core.errors import UsageError
 from flightlog.engines.local import LocalEngine
 from flightlog.events import TaskCancelled, TaskSubmitted
-from flightlog.session.asynchronous import LoopCalls
+from flightlog.session.asynchronous import LoopCalls, in_thread
 from flightlog.session.client import Client
 from flightlog.session.session import Session
 
@@ -154,6 +157,7 @@ def test_futures_come_as_they_are_done_in_for_and_async_for(tmp_path):
             assert [future async for future in both] == [quick]
         gate.touch()
         await held
+        assert [one async for one in client.as_completed([held, quick], timeout=0)] == [held, quick]
 
     on(tmp_path, body)
 
@@ -231,6 +235,32 @@ def test_gathering_in_a_loop_treats_errors_as_gather_does(tmp_path):
     on(tmp_path, body)
 
 
+@pytest.mark.parametrize("errors", ["raise", "return"])
+def test_the_loop_goes_on_while_tasks_before_one_that_failed_are_gathered(tmp_path, errors):
+    async def body(client: Client) -> None:
+        gate, turns = tmp_path / "gate", []
+        held, failing = client.submit(work.wait_for, str(gate)), client.submit(work.fail, "before the other")
+        await asyncio.wait([failing])
+        with pytest.raises(ValueError, match="before the other"):
+            await client.agather([failing, held])  # what comes after it is not waited for
+
+        def open_gate() -> None:
+            turns.append("of the loop")
+            gate.touch()
+
+        asyncio.get_running_loop().call_later(0.05, open_gate)
+        otherwise = threading.Timer(5, gate.touch)
+        otherwise.start()
+        try:
+            assert await client.agather([held, failing], errors) == [str(gate), failing.exception(0)]
+        except ValueError:
+            assert errors == "raise"
+        otherwise.cancel()
+        assert turns == ["of the loop"]
+
+    on(tmp_path, body)
+
+
 @pytest.mark.parametrize("cut_off", ["agather", "amap"])
 def test_who_is_cancelled_while_it_gathers_or_maps_cancels_the_tasks(tmp_path, cut_off):
     async def body(client: Client) -> None:
@@ -283,6 +313,43 @@ def test_ends_that_come_together_wake_a_loop_once():
         woken.pop()()
     calls.post(seen.append, 1000)
     assert len(woken) == 1
+
+
+def test_a_loop_that_is_closed_is_freed(tmp_path):
+    async def wait_for(future: Any) -> weakref.ref[asyncio.AbstractEventLoop]:
+        assert [one async for one in client.as_completed([future])] == [future]
+        return weakref.ref(asyncio.get_running_loop())
+
+    with session_in(tmp_path) as session:
+        client = session.client
+        loop = asyncio.run(wait_for(client.submit(work.add, 1)))
+        gc.collect()
+        assert loop() is None
+
+
+def test_a_call_on_a_thread_changes_no_variable_that_it_did_not_set():
+    ours, theirs = ContextVar("ours", default="unset"), ContextVar("theirs", default="unset")
+    theirs.set("before")
+    started, other_is_over = threading.Event(), threading.Event()
+
+    def call() -> None:
+        started.set()
+        ours.set("by the call")
+        assert other_is_over.wait(60)
+
+    async def other() -> None:
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        theirs.set("by another task")
+        other_is_over.set()
+
+    async def main() -> None:
+        shared = copy_context()
+        tasks = [asyncio.create_task(one, context=shared) for one in (in_thread(call), other())]
+        await asyncio.gather(*tasks)
+        assert (shared[ours], shared[theirs]) == ("by the call", "by another task")
+
+    copy_context().run(asyncio.run, main())
 
 
 def test_callbacks_of_the_program_are_called_without_the_loop(tmp_path):

@@ -15,7 +15,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from flightlog.core import threads
 from flightlog.session.limits import SessionLimits
@@ -56,15 +56,16 @@ class LoopCalls:
                 return
 
 
-_calls: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopCalls] = WeakKeyDictionary()
+# By the id of the loop. They hold it, so that no other loop has that id while they are here.
+_calls: WeakValueDictionary[int, LoopCalls] = WeakValueDictionary()
 
 
 def loop_calls() -> LoopCalls:
     """Those of the loop that runs in this thread."""
     loop = asyncio.get_running_loop()
-    found = _calls.get(loop)
+    found = _calls.get(id(loop))
     if found is None:
-        found = _calls[loop] = LoopCalls(loop)
+        found = _calls[id(loop)] = LoopCalls(loop)
     return found
 
 
@@ -90,7 +91,8 @@ async def in_thread(call: Callable[..., T], *args: Any) -> T:
     Where this is cancelled, the end of the call is waited for all the same. The threads of the loop's own
     executor may all be busy, with tasks of the very session that is to be closed.
     """
-    context, result, over = copy_context(), Future[T](), Signal()
+    before, result, over = copy_context(), Future[T](), Signal()
+    context = before.copy()
 
     def run() -> None:
         try:
@@ -107,7 +109,7 @@ async def in_thread(call: Callable[..., T], *args: Any) -> T:
         except asyncio.CancelledError as error:
             cancelled = error
     for variable, value in context.items():
-        if variable.get(None) is not value:
+        if before.get(variable, before) is not value:
             variable.set(value)
     if cancelled is not None and result.exception() is None:
         raise cancelled
@@ -133,7 +135,10 @@ async def each_when_done(futures: Sequence[F], timeout: float | None) -> AsyncIt
     done: asyncio.Queue[F] = asyncio.Queue()
     told = partial(loop_calls().post, done.put_nowait)
     async for future in in_slices(waiting):
-        future.add_done_callback(told)
+        if future.done():
+            done.put_nowait(future)
+        else:
+            future.add_done_callback(told)
     async for left in in_slices(range(len(waiting), 0, -1)):
         try:
             left_s = None if by is None else max(0.0, by - time.monotonic())

@@ -184,7 +184,7 @@ class Client:
         """
         awaited = _checked(futures, errors)
         over = threading.Event()
-        ended = on_last_end(len(awaited), over.set)
+        ended = on_last_end(len(awaited), over.set, errors)
         with shown(lambda: self._tracker.counts, self._progress, self.eta):
             for future in awaited:
                 future.add_done_callback(ended)
@@ -203,17 +203,23 @@ class Client:
         from flightlog.session.asynchronous import Signal, in_slices
 
         awaited, over = _checked(futures, errors), Signal()
-        ended = on_last_end(len(awaited), over)
+        ended = on_last_end(len(awaited), over, errors)
+        results = []
         try:
             async for future in in_slices(awaited):
                 future.add_done_callback(ended)
             if awaited:
                 await over.happened
+            async for future in in_slices(awaited):
+                if not future.done():  # one after it has failed
+                    future.add_done_callback(end := Signal())
+                    await end.happened
+                results.append(_result(future, errors))
         except CancelledError:
             async for future in in_slices(awaited):
                 future.cancel()
             raise
-        return [_result(future, errors) async for future in in_slices(awaited)]
+        return results
 
     def as_completed(self, futures: Iterable[TaskFuture], timeout: float | None = None) -> Completions:
         """The futures, each when it is done, for `for` or `async for`; a `TimeoutError` where that takes

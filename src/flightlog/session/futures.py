@@ -115,9 +115,11 @@ class TaskFuture(Displayed, Future[Any]):
         return f"<future of {self.task}>"  # as an argument it is recorded so: the same in every run
 
 
-def on_last_end(number: int, tell: Callable[[], object]) -> Callable[[Future[Any]], None]:
-    """A callback for so many futures, which tells when all are done, or one of them without a result: it
-    failed, or was cancelled.
+def on_last_end(
+    number: int, tell: Callable[[], object], errors: Literal["raise", "return"]
+) -> Callable[[Future[Any]], None]:
+    """A callback for so many futures, which tells when all are done. Where errors are raised it also tells
+    when one of them is done without a result: it failed, or was cancelled.
 
     Whoever waits for one after the other is woken at each. `concurrent.futures.wait` does not return for one
     that is cancelled.
@@ -129,7 +131,7 @@ def on_last_end(number: int, tell: Callable[[], object]) -> Callable[[Future[Any
         nonlocal left
         with lock:
             left -= 1
-        if left == 0 or future.cancelled() or future.exception(0) is not None:
+        if left == 0 or (errors == "raise" and (future.cancelled() or future.exception(0) is not None)):
             tell()
 
     return ended
