@@ -302,6 +302,44 @@ def test_a_cancelled_iteration_goes_on_where_it_was(tmp_path):
     assert asyncio.run(follow()) == list(range(30))
 
 
+def test_a_stream_that_comes_up_while_the_run_is_found_to_be_over_is_given(tmp_path):
+    """As a refresh fetches it of a remote run, or a process writes it just before it ends."""
+    layout.stream_file(tmp_path, "events").write_bytes(line(0))
+    plain = line(0).replace(b'"w1"', b'""')
+
+    def is_over() -> bool:
+        layout.stream_file(tmp_path, "user.late").write_bytes(line(0, "late") + plain)
+        return True
+
+    assert names(EventStream(tmp_path, is_over=is_over)) == ["w1-0", "late-0", "w1-0"]
+
+
+def test_what_is_held_back_is_given_where_the_run_is_deleted(tmp_path):
+    gone, now = tmp_path / "run", [0.0]
+    gone.mkdir()
+    layout.stream_file(gone, "events").write_bytes(line(0) + line(2))
+    stream = EventStream(gone, is_over=lambda: not gone.exists(), clock=lambda: now[0])
+    assert names(stream.poll()) == ["w1-0"]
+    layout.stream_file(gone, "events").unlink()
+    gone.rmdir()
+    assert names(stream) == ["w1-2"]
+
+
+def test_what_a_look_finds_that_was_left_behind_by_a_cancelled_iteration_is_given(tmp_path):
+    layout.stream_file(tmp_path, "events").write_bytes(line(0) + line(1))
+    stream = EventStream(tmp_path, is_over=lambda: True)
+    ask, asked = stream._next, []
+
+    def ask_too_early():
+        found = ask()
+        if not asked:  # the look ends between the question and the check whether the run is over
+            asked.append(stream.look())
+        return found
+
+    stream._next = ask_too_early
+    assert names(stream) == ["w1-0", "w1-1"]
+
+
 def test_lines_without_a_number_are_given_once_at_the_end_also_where_it_is_resumed(tmp_path):
     plain = b'{"event":"user_event","timestamp":"2026-05-20T03:52:00.000000Z","name":"n","fields":{}}\n'
     layout.stream_file(tmp_path, "events").write_bytes(line(0) + 3 * plain)

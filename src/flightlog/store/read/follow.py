@@ -174,13 +174,13 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
             began = self._clock()
             if self._under_way or (not self.over and self._begin()):
                 self._read()
-                self.over = self._last and not self._under_way
             now, found = self._clock(), bool(self._new)
             if found:
                 self._new.sort(key=itemgetter(0))
                 self._ready.extend(self._new)
                 self._new.clear()
                 self._heard_at = now
+            self.over = self._last and not self._under_way  # after the last events are at hand
             self._pause_s = StoreLimits.min_follow_pause_s if found else 2 * self._pause_s
             pause_s = max(self._pause_s, StoreLimits.follow_pause_per_look * (now - began))
             self._due = now + min(pause_s, StoreLimits.max_follow_pause_s)
@@ -188,7 +188,7 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
 
     def __next__(self) -> AnyEvent:
         while (event := self._next()) is None:
-            if self.over:
+            if self.over and not self._ready:
                 raise StopIteration
             if pause_s := self.pause_s:
                 time.sleep(pause_s)
@@ -205,7 +205,7 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         if self._served % StoreLimits.events_per_loop_turn == 0:
             await asyncio.sleep(0)
         while (event := self._next()) is None:
-            if self.over:
+            if self.over and not self._ready:
                 raise StopAsyncIteration
             if pause_s := self.pause_s:
                 await asyncio.sleep(pause_s)
@@ -282,7 +282,9 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         )
 
     def _begin(self) -> bool:
-        """Begin to read the streams that have changed; of a run that is over all of them, once more."""
+        """Begin to read the streams that have changed; of a run that is over all of them, once more. Whether
+        there is anything to do.
+        """
         parts = self._parts()
         marks: dict[str, object] = {}
         for stream, listed in parts.items():
@@ -291,17 +293,20 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
             marks[stream] = _mark(*scan.ahead)
         changed = [stream for stream in marks if self._marks.get(stream) != marks[stream]]
         self._last = (not changed or not self._marks) and self._is_over()
+        if self._last:  # more may have been written, or fetched, until the run was over
+            parts = self._parts()
+            changed += parts.keys() - marks.keys()
         for stream, following in self._following.items():
             if self._last or stream not in changed:
-                following.scan.ahead = None  # more may have been written until the run was over
+                following.scan.ahead = None
         if not changed and not self._last:
             return any(sequence.held for sequence in self._sequences.values())
         self._marks = marks
         for stream in parts if self._last else changed:
-            again = self._last and (stream in changed or not self._is_whole(stream))
-            self._under_way[stream] = self._follow(stream).new_and_pauses(last=again)
-        self.over = self._last and not self._under_way
-        return not self.over
+            following = self._follow(stream)
+            again = self._last and (stream in changed or not self._is_whole(following.scan))
+            self._under_way[stream] = following.new_and_pauses(last=again)
+        return True
 
     def _parts(self) -> dict[str, list[Part]]:
         found = find_parts(self.path)
@@ -317,16 +322,15 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
             following = self._following[stream] = Following(self.path, stream, scan, learn=self._learn)
         return following
 
-    def _is_whole(self, stream: str) -> bool:
+    def _is_whole(self, scan: Scan) -> bool:
         """Whether every line of a stream was read that its writers, which have closed, say they wrote: then
         files need not be read again.
         """
-        scan = self._following[stream].scan
         return (
             bool(self._writers)
             and not scan.unnumbered
             and all(
-                one.closed and len(scan.coverage.get(one.writer, ())) >= one.lines.get(stream, 0)
+                one.closed and len(scan.coverage.get(one.writer, ())) >= one.lines.get(scan.stream, 0)
                 for one in self._writers
             )
         )
@@ -334,7 +338,7 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
     def _skip(self) -> None:
         """Take everything that is there now as given."""
         if self._is_over():
-            self.over = True
+            self.over = self._last = True
             return
         for stream in self._parts():
             scan = self._follow(stream).scan
