@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -23,7 +24,7 @@ import flightlog
 from flightlog.core.errors import UsageError
 from flightlog.engines.local import LocalEngine
 from flightlog.events import TaskCancelled, TaskSubmitted
-from flightlog.session.asynchronous import LoopCalls, in_thread
+from flightlog.session.asynchronous import LoopCalls, OwnThread
 from flightlog.session.client import Client
 from flightlog.session.session import Session
 
@@ -95,6 +96,29 @@ def test_the_loop_goes_on_while_many_tasks_are_handed_over_and_gathered(tmp_path
         assert {future async for future in client.as_completed(futures)} == {*futures}
 
     assert counts(summary_of(on(tmp_path, many, where))) == {"submitted": 3001, "completed": 3001}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_thread_that_starts_an_engine_lives_as_long_as_the_engine(tmp_path):
+    """Processes of some systems, such as Ray, end with the thread that launched them."""
+    seen: list[Any] = []
+
+    class Watched(LocalEngine):
+        def start(self, *args: Any) -> None:
+            seen.append(Path(f"/proc/self/task/{threading.get_native_id()}"))
+            super().start(*args)
+
+        def close(self, timeout_s: float = 10.0) -> None:
+            seen.append(seen[0].exists())
+            super().close(timeout_s)
+
+    async def body(client: Client) -> None:
+        assert await client.submit(work.add, 1) == 2
+
+    on(tmp_path, body, engine=Watched(max_workers=1, processes=False))
+    assert seen[1]
+    while seen[0].exists():  # it is let go, or the test takes too long
+        time.sleep(0.01)
 
 
 def test_a_session_whose_start_is_cancelled_is_closed(tmp_path):
@@ -344,9 +368,10 @@ def test_a_call_on_a_thread_changes_no_variable_that_it_did_not_set():
         other_is_over.set()
 
     async def main() -> None:
-        shared = copy_context()
-        tasks = [asyncio.create_task(one, context=shared) for one in (in_thread(call), other())]
+        shared, thread = copy_context(), OwnThread()
+        tasks = [asyncio.create_task(one, context=shared) for one in (thread.run(call), other())]
         await asyncio.gather(*tasks)
+        thread.end()
         assert (shared[ours], shared[theirs]) == ("by the call", "by another task")
 
     copy_context().run(asyncio.run, main())

@@ -11,6 +11,7 @@ for a socket of its own, gets no frame into it; that end is `lost` then.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import select
@@ -92,6 +93,8 @@ def _read_now(end: Descriptor, buffer: bytearray) -> int:
     if read is None:
         return os.readv(number, [buffer])
     size = read(number, buffer)
+    if size == -errno.EAGAIN:
+        raise BlockingIOError  # at each end of what has arrived: no text is made for it
     if size < 0:
         raise OSError(-size, os.strerror(-size))
     return size

@@ -325,6 +325,8 @@ def _others_of(meters: dict[int, ref[UsageMeter]], name: str, value: bool) -> bo
     Forgets those that an exception of a signal handler cut off, which nobody holds any more; not among many,
     of which each start would look at all.
     """
+    if not meters:
+        return False
     if len(meters) <= SamplerLimits.max_meters_searched:
         for key in [key for key, other in tuple(meters.items()) if other() is None]:
             meters.pop(key, None)

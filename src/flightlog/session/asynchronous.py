@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -85,35 +86,54 @@ class Signal:
             self.happened.set_result(None)
 
 
-async def in_thread(call: Callable[..., T], *args: Any) -> T:
-    """What the call gives on a thread of its own. What it sets in its context is set here, then.
+class OwnThread:
+    """A thread for calls that would block an event loop; `end` it.
 
-    Where this is cancelled, the end of the call is waited for all the same. The threads of the loop's own
-    executor may all be busy, with tasks of the very session that is to be closed.
+    It lives on between them: the processes that a call starts may be made to end with the thread that started
+    them, as those of Ray are. And the threads of the loop's own executor may all be busy, with tasks of the
+    very session that is to be closed.
     """
-    before, result, over = copy_context(), Future[T](), Signal()
-    context = before.copy()
 
-    def run() -> None:
-        try:
-            result.set_result(context.run(call, *args))
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            result.set_exception(error)
-        over()
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threads.Thread(target=self._run, name="flightlog-async").start()
 
-    threads.Thread(target=run, name="flightlog-async").start()
-    cancelled: asyncio.CancelledError | None = None
-    while not over.happened.done():
-        try:
-            await asyncio.wait((over.happened,))
-        except asyncio.CancelledError as error:
-            cancelled = error
-    for variable, value in context.items():
-        if before.get(variable, before) is not value:
-            variable.set(value)
-    if cancelled is not None and result.exception() is None:
-        raise cancelled
-    return result.result()
+    def end(self) -> None:
+        """There are no more calls."""
+        self._calls.put(None)
+
+    async def run(self, call: Callable[..., T], *args: Any) -> T:
+        """What the call gives. What it sets in its context is set here, then.
+
+        Where this is cancelled, the end of the call is waited for all the same.
+        """
+        before, result, over = copy_context(), Future[T](), Signal()
+        context = before.copy()
+
+        def make_call() -> None:
+            try:
+                result.set_result(context.run(call, *args))
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                result.set_exception(error)
+            over()
+
+        self._calls.put(make_call)
+        cancelled: asyncio.CancelledError | None = None
+        while not over.happened.done():
+            try:
+                await asyncio.wait((over.happened,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        for variable, value in context.items():
+            if before.get(variable, before) is not value:
+                variable.set(value)
+        if cancelled is not None and result.exception() is None:
+            raise cancelled
+        return result.result()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:

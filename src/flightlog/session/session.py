@@ -49,6 +49,7 @@ from flightlog.store.run import Run
 
 if TYPE_CHECKING:
     from flightlog.analyze.predict.eta import Eta
+    from flightlog.session.asynchronous import OwnThread
 
 log = logging.getLogger("flightlog")
 
@@ -145,6 +146,7 @@ class Session(Displayed, RunAccess):
         self._tracker: Tracker | None = None
         self._client: Client | None = None
         self._documents: RunDocuments | None = None
+        self._thread: OwnThread | None = None
         self._closed = False
         self._pid = 0
 
@@ -254,10 +256,8 @@ class Session(Displayed, RunAccess):
         """As `start`; the event loop goes on meanwhile. Cancelled, it closes the session again."""
         from asyncio import CancelledError
 
-        from flightlog.session.asynchronous import in_thread
-
         try:
-            await in_thread(self.start)
+            await self._own_thread().run(self.start)
         except CancelledError as error:
             await self.aclose(error)
             raise
@@ -266,12 +266,19 @@ class Session(Displayed, RunAccess):
 
     async def aclose(self, error: BaseException | None = None) -> None:
         """As `close`; the event loop goes on meanwhile."""
-        from flightlog.session.asynchronous import in_thread
-
+        thread = self._own_thread()
         try:
-            await in_thread(self.close, error)
+            await thread.run(self.close, error)
         finally:
             settle_signals()
+            thread.end()
+            self._thread = None
+
+    def _own_thread(self) -> OwnThread:
+        from flightlog.session.asynchronous import OwnThread
+
+        self._thread = self._thread or OwnThread()
+        return self._thread
 
     def _was_open(self) -> bool:
         """Whether there is something to end here; the session is closed from now on."""
