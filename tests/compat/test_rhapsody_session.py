@@ -666,3 +666,16 @@ def test_tasks_that_wait_are_cancelled_and_may_be_submitted_again(executor):
     began = time.monotonic()
     assert {task.state for task in in_session(use, executor(1))} == {"DONE"}
     assert time.monotonic() - began < 15  # one after the other they take 30 s
+
+
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_spans_in_tasks_of_a_session_without_telemetry_are_in_the_run_around_it(executor):
+    pool = executor(1)
+    pool.submit(abs, 1).result()  # its worker is older than the run
+    with flightlog.record("around") as run:
+        (task,) = in_session(
+            lambda session: run_all(session, [ComputeTask(function=square, args=(3,))]), pool
+        )
+    assert task.return_value == 9
+    spans = [event.name for event in Run(run.path).events("spans") if type(event).__name__ == "SpanEvent"]
+    assert spans == ["inner"]

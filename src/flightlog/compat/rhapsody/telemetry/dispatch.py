@@ -248,8 +248,9 @@ class Dispatch:
         if self._file is not None:
             try:
                 self._lines.append(event_line(event, *otel.ids(task)))
-                if task is not None and event.event_type in ENDS and (span := otel.span_of(task)) is not None:
-                    self._lines.append(span_line(span))
+                if task is not None and event.event_type in ENDS:
+                    span = otel.span_of(task, keep=False)
+                    self._lines += [] if span is None else [span_line(span)]
             except Exception:
                 # Whatever it is, it may be so every time.
                 level = logging.DEBUG if self._warned else logging.WARNING

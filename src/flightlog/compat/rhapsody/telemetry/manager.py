@@ -539,6 +539,7 @@ class RunRecord:
             self._write(run, recorded.TaskCancelled(reason=event.attributes.get("reason"), **ended))
         else:
             self._write(run, recorded.TaskFailed(**ended, **self._failure(run, event, common, facts)))
+        task.args = {}  # it is remembered for longer than they are needed
 
     def _failure(
         self, run: LiveRun, event: Any, common: dict[str, Any], facts: dict[str, Any]

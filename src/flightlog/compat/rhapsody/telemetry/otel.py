@@ -177,7 +177,7 @@ class Providers:
             except Exception:
                 log.debug("a span enricher failed", exc_info=True)
         if self._live:
-            self._start_span(task)
+            task.span = self._start_span(task)
 
     def _end_task(self, event: Any, task: TaskRecord, end_ns: int) -> None:
         if task.end_ns is not None:
@@ -200,15 +200,15 @@ class Providers:
         if self._live:
             self.span_of(task)
 
-    def _start_span(self, task: TaskRecord) -> None:
+    def _start_span(self, task: TaskRecord) -> Any:
         self._given.give(task.span_id)
         inside = trace.set_span_in_context(trace.NonRecordingSpan(task.parent))
-        task.span = self._tracer.start_span(
+        return self._tracer.start_span(
             "task", context=inside, attributes=task.attributes, start_time=task.start_ns
         )
 
-    def _end_span(self, task: TaskRecord) -> None:
-        span, attributes = task.span, task.attributes or {}
+    def _end_span(self, span: Any, task: TaskRecord) -> None:
+        attributes = task.attributes or {}
         for name, at_ns in task.moments:
             span.add_event(name, {"task_id": attributes.get("task_id")}, at_ns)
         span.set_attributes(attributes)
@@ -218,15 +218,18 @@ class Providers:
             span.set_status(trace.StatusCode.OK)
         span.end(task.end_ns)
 
-    def span_of(self, task: TaskRecord) -> Any:
-        """The span of a task that has ended; None where OpenTelemetry is switched off."""
+    def span_of(self, task: TaskRecord, *, keep: bool = True) -> Any:
+        """The span of a task that has ended, which is kept or made again; None where OpenTelemetry is
+        switched off.
+        """
         with self._lock:
-            if task.span is None:
-                self._start_span(task)
-            if not task.span_ended:
-                task.span_ended = True
-                self._end_span(task)
-        return task.span if hasattr(task.span, "attributes") else None
+            span = self._start_span(task) if task.span is None else task.span
+            ended = task.span_ended
+            if keep or self._live:
+                task.span, task.span_ended = span, True
+            if not ended:
+                self._end_span(span, task)
+        return span if hasattr(span, "attributes") else None
 
     def spans(self) -> tuple[ReadableSpan, ...]:
         """The latest ended spans, in order."""

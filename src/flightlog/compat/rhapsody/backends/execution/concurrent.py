@@ -37,8 +37,6 @@ class ConcurrentExecutionBackend(StandardBackend):
         if not isinstance(executor, Executor):
             raise TypeError("Executor must be ThreadPoolExecutor or ProcessPoolExecutor")
         self.executor = executor
-        with suppress(AttributeError):
-            setattr(executor, CARRIES_CONTEXT, True)  # each task brings its place in the run
         workers = getattr(executor, "_max_workers", None)
         self._free = workers if isinstance(workers, int) else 1 << 30
         # Calls that the executor has before it has workers for them: these need not wait for the next one.
@@ -120,6 +118,8 @@ class ConcurrentExecutionBackend(StandardBackend):
         """Give the function of a task to the executor."""
         function, args, kwargs = task["function"], task.get("args") or (), task.get("kwargs") or {}
         place = self._place(uid)
+        with suppress(AttributeError):
+            setattr(self.executor, CARRIES_CONTEXT, place is not None)  # then the call has its place with it
         future: Future[Any]
         try:
             if isinstance(self.executor, ProcessPoolExecutor):
