@@ -580,6 +580,21 @@ def test_rhapsody_is_a_name_of_this_package_once_that_is_installed(tmp_path):
     assert (done.stdout, done.stderr) == ("No module named 'rhapsody.no_such_module'\n", "")
 
 
+def test_an_entry_that_keeps_rhapsody_from_being_imported_is_an_error(tmp_path):
+    program = """
+import sys
+from flightlog.core.errors import UsageError
+sys.modules["rhapsody"] = None
+try:
+    import flightlog.compat.rhapsody.install
+except UsageError as error:
+    print(error)
+"""
+    done = run_with_a_real_rhapsody(tmp_path, program)
+    assert done.stdout.startswith("rhapsody has an entry in sys.modules already: ")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_name_is_not_taken_from_a_rhapsody_that_is_in_use(tmp_path):
     program = """
 import rhapsody

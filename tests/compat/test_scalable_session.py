@@ -64,6 +64,19 @@ def test_the_files_of_the_tutorial_are_there_though_empty_and_complete_when_the_
     assert verify_files(run.path) == []
 
 
+def test_files_that_cannot_be_completed_are_a_warning(project, monkeypatch, caplog):
+    def full(*_args):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("flightlog.compat.scalable.session.session.is_to_complete", lambda _path: True)
+    monkeypatch.setattr("flightlog.compat.scalable.session.session.complete", full)
+    with local() as client:
+        assert client.gather(client.map(abs, [-1])) == [1]
+    assert any("no space left on device" in record.getMessage() for record in caplog.records)
+    [run] = runs_in(project)  # the first reader completes it
+    assert verify_files(run.path) == []
+
+
 def test_start_gives_a_client_and_close_ends_the_run(project):
     session = local()
     client = session.start()

@@ -3,6 +3,7 @@ over."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -130,3 +131,30 @@ def _leads_to(fd: int, door: ChannelServer) -> bool:
             return copy.getpeername() == door.path
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("what", ["socket.socket", "selectors.DefaultSelector", "tempfile.mkdtemp"])
+def test_a_channel_that_cannot_be_made_is_a_warning(what, monkeypatch, caplog):
+    def refuse(*_args, **_kwargs):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    before = sorted(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(what, refuse)
+    door = ChannelServer(lambda *_facts: None)
+    assert door.path is None
+    door.listen()
+    assert door.dismiss(timeout_s=0.0) is True
+    door.close()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "too many open files" in said
+
+
+def test_the_folder_of_a_channel_that_the_program_closed_is_removed(caplog):
+    door = ChannelServer(lambda *_facts: None)
+    folder = Path(door.path).parent
+    os.close(door._selector.fileno())
+    door.listen()
+    door.close()
+    assert not folder.exists()
+    assert len(caplog.records) == 1

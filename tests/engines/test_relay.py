@@ -22,7 +22,7 @@ from flightlog.engines.execute import execute
 from flightlog.engines.relay.chunks import Chunk, ChunkReceiver, pack
 from flightlog.engines.relay.recording import depart, place_here, settle, take_orphans
 from flightlog.events import ArtifactRecorded, ResourceSample, TaskStarted
-from flightlog.record.context import RUN, carrier
+from flightlog.record.context import RUN, active_runs, carrier
 from flightlog.record.device.oom import bundles
 from flightlog.store import layout
 from flightlog.store.documents import read_document
@@ -225,6 +225,16 @@ def test_a_bundle_of_an_out_of_memory_arrives(tmp_path, workers):
     [bundle] = bundles(path)
     said = json.loads((bundle / "bundle.json").read_bytes())
     assert (said["reason"], said["run_id"], said["pid"]) == ("asked for", path.name, worker.process.pid)
+
+
+def test_a_receiver_that_is_closed_is_not_asked_before_reading(tmp_path):
+    with recorded(tmp_path / "runs") as (path, _):
+        [run] = active_runs()
+        landing = ChunkReceiver(path)
+        assert run.before_reading == [landing.flush]
+        landing.close()
+        landing.close()
+        assert run.before_reading == []
 
 
 def test_what_a_killed_worker_left_is_sent_by_the_next_one_on_its_host(tmp_path, workers):

@@ -18,6 +18,7 @@ import pytest
 from builders.runs import finished, remove
 
 import flightlog
+from flightlog.record.background import Ticker
 from flightlog.record.context import active_runs
 from flightlog.store.run import Run
 
@@ -309,6 +310,16 @@ def test_a_start_that_fails_leaves_nothing_behind(recorded, monkeypatch, caplog)
     with recorded() as run:
         run.metric("loss", 1.0)
     assert (dict(os.environ), signal.getsignal(signal.SIGTERM), active_runs()) == (*before, ())
+
+
+def test_what_fails_at_the_end_of_a_background_thread_is_a_trouble():
+    def fail():
+        raise OSError("gone")
+
+    said = []
+    ticker = Ticker("pulse", 60.0, lambda: None, lambda *told: said.append(told), finish=fail)
+    ticker.stop(60.0)
+    assert said == [("pulse", "pulse met OSError: gone at its end")]
 
 
 def test_spans_open_when_the_run_closes_are_shown_as_open(recorded):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,20 @@ alerts:
     assert "1 task, 1 failed" in (tmp_path / "told").read_text()
     files = [file.read_bytes() for file in session.path.rglob("*") if file.is_file()]
     assert not any(SECRET.encode() in text for text in files)
+
+
+def test_a_session_goes_on_where_no_thread_can_be_had_for_its_alerts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    def no_thread(*_args: object, **_kwargs: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(import_module("flightlog.record.alerts"), "Ticker", no_thread)
+    (tmp_path / "flightlog.yaml").write_text(HEAD + "alerts: [{when: [failed]}]\n")
+    with Session(tmp_path, runs_dir=tmp_path / "runs", progress=False) as session:
+        assert session.client.submit(int, "1").result() == 1
+    said = [record.getMessage() for record in caplog.records]
+    assert any("are not looked for: RuntimeError: can't start new thread" in one for one in said)
 
 
 def test_validate_knows_alerts(tmp_path: Path, capsys) -> None:

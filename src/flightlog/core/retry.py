@@ -17,7 +17,8 @@ def delays_s(first_s: float, longest_s: float, jitter: float = 0.0) -> Iterator[
     `jitter` of 0.5 spreads each by up to half of it, up and down, so that processes which failed together do
     not try again together.
     """
+    spread = random.Random()  # the program's own random numbers stay as they are
     failures = 0
     while True:
         failures += 1
-        yield delay_s(failures, first_s, longest_s) * random.uniform(1.0 - jitter, 1.0 + jitter)
+        yield delay_s(failures, first_s, longest_s) * spread.uniform(1.0 - jitter, 1.0 + jitter)

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from flightlog.core.alerts import Alert, AlertEntry, SentAlert, parse_rule
+from flightlog.core.interruption import pass_interruption
 from flightlog.record.background import Ticker
 from flightlog.record.followers import ALERTS, start_follower, when_finished
 from flightlog.record.limits import RecordLimits
@@ -101,10 +102,16 @@ def _log(alert: Alert) -> None:
 
 def watch_entries(run: LiveRun, entries: Sequence[AlertEntry], environ: Mapping[str, str]) -> None:
     """Have alerts looked for while a run is recorded; those without an action are logged. Never raises."""
-    name = listener_of(run).name if not all(entry.has_action for entry in entries) else ""
-    asked = [entry if entry.has_action else msgspec.structs.replace(entry, program=name) for entry in entries]
-    if asked:
-        follow_alerts(run, f"{ALERTS}-manifest", msgspec.json.encode(asked).decode(), environ)
+    try:
+        name = listener_of(run).name if not all(entry.has_action for entry in entries) else ""
+        asked = [
+            entry if entry.has_action else msgspec.structs.replace(entry, program=name) for entry in entries
+        ]
+        if asked:
+            follow_alerts(run, f"{ALERTS}-manifest", msgspec.json.encode(asked).decode(), environ)
+    except BaseException as error:  # noqa: BLE001 - such as no thread to be had
+        pass_interruption(error)
+        run.recorder.trouble("alert", f"alerts of the manifest are not looked for: {error_text(error)}")
 
 
 def follow_alerts(run: LiveRun, name: str, entries: str, environ: Mapping[str, str]) -> None:

@@ -78,15 +78,18 @@ class Ticker:
     def _run(self) -> None:
         due = time.monotonic()
         for interval_s in chain(self._first_s, repeat(self._interval_s)):
-            try:
-                self._tick()
-            except BaseException as error:  # noqa: BLE001 - the pulse must go on, whatever one beat met
-                self._trouble(self._name, f"{self._name} met {error_text(error)} and goes on")
+            self._attempt(self._tick, "and goes on")
             self.cpu_s = time.thread_time()
             due = max(due + interval_s, time.monotonic())
             if self._stop.wait(max(due - time.monotonic(), interval_s / 10)):
-                self._finish()
+                self._attempt(self._finish, "at its end")
                 return
+
+    def _attempt(self, action: Callable[[], None], then: str) -> None:
+        try:
+            action()
+        except BaseException as error:  # noqa: BLE001 - the pulse must go on, whatever one beat met
+            self._trouble(self._name, f"{self._name} met {error_text(error)} {then}")
 
 
 class Sampling:

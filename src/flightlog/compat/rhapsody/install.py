@@ -71,10 +71,9 @@ def install() -> None:
     if any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         return
     if _NAME in sys.modules:
-        raise UsageError(
-            f"{_NAME} has been imported already, from {sys.modules[_NAME].__file__}: import {__name__} "
-            f"before anything that imports {_NAME}"
-        )
+        found = getattr(sys.modules[_NAME], "__file__", None)  # a None there is no module
+        why = f"has been imported already, from {found}" if found else "has an entry in sys.modules already"
+        raise UsageError(f"{_NAME} {why}: import {__name__} before anything that imports {_NAME}")
     sys.meta_path.insert(0, AliasFinder())
 
 

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -67,24 +67,25 @@ class ChannelServer:
 
     path: str | None = None
     """Where workers connect; None where they cannot."""
-    _folder: str | None = None
 
     def __init__(self, hear: Hear, gone: Callable[[int], None] = lambda _pid: None) -> None:
         self._hear, self._on_gone = hear, gone
         self._unwatch: Callable[[], None] = lambda: None
-        self._selector = selectors.DefaultSelector()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._folder = tempfile.mkdtemp(prefix="flightlog-")
-            path = f"{self._folder}/channel"
-            self._socket.bind(path)
-            self._socket.listen(256)
-            self._socket.setblocking(False)
+            with ExitStack() as made:
+                self._selector = made.enter_context(selectors.DefaultSelector())
+                self._socket = made.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                self._folder = tempfile.mkdtemp(prefix="flightlog-")
+                made.callback(shutil.rmtree, self._folder, ignore_errors=True)
+                path = f"{self._folder}/channel"
+                self._socket.bind(path)
+                self._socket.listen(256)
+                self._socket.setblocking(False)
+                self._selector.register(self._socket, selectors.EVENT_READ, None)
+                self._made = made.pop_all()
         except OSError as error:
             log.warning("no socket for workers can be made (%s): starts of tasks are told late", error)
-            self.close()
         else:
-            self._selector.register(self._socket, selectors.EVENT_READ, None)
             self.path = path
 
     def watch(self, loop: EventLoop, owner: object) -> None:
@@ -106,6 +107,7 @@ class ChannelServer:
             self.path = None
             self._unwatch()
             _lost.append(self)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen(self) -> None:
         while ready := self._selector.select(0):
@@ -136,16 +138,14 @@ class ChannelServer:
 
     def close(self) -> None:
         """No worker can connect any more."""
-        if self in _lost:
+        if self.path is None:  # never made, lost, or closed already
             return
+        self.path = None
         with suppress(OSError, RuntimeError):
             for key in list((self._selector.get_map() or {}).values()):
                 key.fileobj.close()  # type: ignore[union-attr] # sockets, all of them
-        self._socket.close()
-        self._selector.close()
-        self.path = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        with suppress(OSError):
+            self._made.close()
 
     def _admit(self) -> None:
         with suppress(OSError):

@@ -15,6 +15,7 @@ import time
 import zlib
 from bisect import bisect_right
 from collections import deque
+from contextlib import suppress
 from operator import itemgetter
 from os import PathLike
 from pathlib import Path
@@ -199,6 +200,9 @@ class ChunkReceiver:
                 self.dropped += len(self._queue)
                 self._queue.clear()
                 self._changed.notify_all()
+        for run in active_runs():
+            with suppress(ValueError):
+                run.before_reading.remove(self.flush)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout_s)

@@ -160,10 +160,20 @@ class ScalableSession(RunAccess):
         try:
             self._session.close(error)
             path = self._session.seen().path
-            if path is not None and is_to_complete(path):  # its files are read without Flightlog, too
-                complete(path, read_settings(self._environ))
+            if path is not None:
+                self._complete(path)
         finally:
             self._variables.take_back()
+
+    def _complete(self, path: Path) -> None:
+        """Complete the run, whose files are read without Flightlog, too; where that fails, its first reader
+        does.
+        """
+        try:
+            if is_to_complete(path):
+                complete(path, read_settings(self._environ))
+        except Exception as error:  # noqa: BLE001 - full disk, damage; the program goes on
+            log.warning("the files of %s are not complete yet: %s", path, error)
 
     @property
     def session(self) -> Session:
