@@ -35,7 +35,7 @@ duplicates that exist for one call from seven eighths on."""
 _MAP_FIXED = 0x10
 _LOST = "the program closed a descriptor of Flightlog's"
 _ATTEMPTS = 20
-"""How often a file is opened that the program closes each time before it is read."""
+"""How often a file is opened that is lost each time before it is read."""
 _PIECE = 1 << 16
 _ENTRY_LENGTH_AT, _ENTRY_NAME_AT = 16, 19
 """Where an entry of a folder says its length, and where its name begins, as `getdents64` writes them."""
@@ -98,14 +98,22 @@ class Descriptor:
         the same file as the program opens it, in case the program has got the low number.
         """
         odd = os.O_APPEND if flags & os.O_ACCMODE == os.O_RDONLY else 0
+        fd = os.open(path, flags | odd | os.O_CLOEXEC, mode)
 
         def is_it(made: Descriptor) -> bool:
-            if odd and not _direct_calls()[0](made.number, fcntl.F_GETFL, 0) & odd:
+            found = _direct_calls()[0](made.number, fcntl.F_GETFL, 0)
+            if odd and not found & odd:
                 return False
-            there = os.stat(path)  # noqa: PTH116 - ten times as fast, and samplers open many files
-            return (there.st_dev, there.st_ino) == made.file
+            is_there = False
+            try:
+                there = os.stat(path)  # noqa: PTH116 - ten times as fast, and samplers open many files
+                is_there = (there.st_dev, there.st_ino) == made.file
+            finally:
+                if odd and not is_there and found & os.O_ACCMODE == os.O_RDONLY:
+                    _close(fd, made.identity)  # nobody else opens like this: the file was moved or replaced
+            return is_there
 
-        return cls(os.open(path, flags | odd | os.O_CLOEXEC, mode), is_it, brief=brief)
+        return cls(fd, is_it, brief=brief)
 
     def still_ours(self) -> bool:
         """Whether `number` still means what was opened; if not, it is forgotten, and is -1."""
@@ -257,18 +265,28 @@ def get_ready() -> None:
     _folder_reader()
 
 
-def _use_briefly(path: str | os.PathLike[str], flags: int, use: Callable[[Descriptor], T]) -> T:
+def retried(attempt: Callable[[], T]) -> T:
+    """What the attempt gives. It is made again where it loses its descriptor: the program closed it, or the
+    file was replaced while it was opened. Raises OSError.
+    """
     for left in reversed(range(_ATTEMPTS)):
         try:
-            file = Descriptor.open(path, flags, brief=True)
-            try:
-                return use(file)
-            finally:
-                file.close(just_opened=True)
+            return attempt()
         except OSError as error:
             if error.errno != errno.EBADF or not left:
                 raise
     raise AssertionError("unreachable")
+
+
+def _use_briefly(path: str | os.PathLike[str], flags: int, use: Callable[[Descriptor], T]) -> T:
+    def attempt() -> T:
+        file = Descriptor.open(path, flags, brief=True)
+        try:
+            return use(file)
+        finally:
+            file.close(just_opened=True)
+
+    return retried(attempt)
 
 
 def _read_to_the_end(file: Descriptor, most: int) -> bytes:

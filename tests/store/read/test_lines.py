@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -129,6 +130,49 @@ def test_a_stream_is_gathered_from_files_segments_and_tails_each_line_once(tmp_p
     scan = Scan(tmp_path, "metrics")
     assert sorted(numbers(scan)) == [*(("aa", number) for number in range(6)), ("bb", 0)]
     assert counts(scan) == {"read": 7, "torn": 1, "doubled": 1}
+
+
+def replace_once(file: Path, *content: bytes):
+    """What puts another file in the place of this one, the first time it is called."""
+    waiting = [b"".join(content)]
+
+    def replace(path: object) -> None:
+        if waiting and os.fspath(path) == str(file):
+            file.with_suffix(".new").write_bytes(waiting.pop())
+            file.with_suffix(".new").replace(file)
+
+    return replace
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_read_and_no_descriptor_is_left(tmp_path, monkeypatch):
+    put(tmp_path, "metrics.jsonl", line("aa", 0), line("aa", 1))
+    replace = replace_once(tmp_path / "metrics.jsonl", line("aa", 1), line("aa", 0))
+    scan, open_file, before = Scan(tmp_path, "metrics"), os.open, os.listdir("/dev/fd")
+
+    def open_and_replace(path, *args):
+        fd = open_file(path, *args)
+        replace(path)
+        return fd
+
+    monkeypatch.setattr(os, "open", open_and_replace)
+    assert sorted(numbers(scan)) == [("aa", 0), ("aa", 1)]
+    assert (scan.problems, len(os.listdir("/dev/fd"))) == ([], len(before))
+
+
+def test_a_file_that_is_replaced_after_a_part_was_read_is_read_from_its_beginning(tmp_path, monkeypatch):
+    put(tmp_path, "metrics.jsonl", line("aa", 1))
+    scan, open_lines = Scan(tmp_path, "metrics"), lines.open_lines
+    assert numbers(scan) == [("aa", 1)]
+    replace = replace_once(tmp_path / "metrics.jsonl", line("aa", 0), line("aa", 10), line("aa", 11))
+
+    def replace_and_open(path):
+        replace(path)
+        return open_lines(path)
+
+    monkeypatch.setattr(lines, "open_lines", replace_and_open)
+    put(tmp_path, "metrics.jsonl", line("aa", 1), line("aa", 2)[:9])
+    assert numbers(scan) == [("aa", 0), ("aa", 10), ("aa", 11)]
+    assert counts(scan) == {"read": 4}
 
 
 def test_a_torn_last_line_is_skipped_and_counted(tmp_path):

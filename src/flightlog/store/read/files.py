@@ -15,7 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from flightlog.core.descriptors import Descriptor, folder_names, read_bytes
+from flightlog.core.descriptors import Descriptor, folder_names, read_bytes, retried
 from flightlog.store import layout
 from flightlog.store.limits import StoreLimits
 
@@ -117,9 +117,11 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
 
 
 def open_lines(path: Path) -> Descriptor:
-    """A regular file, opened for reading beside a program that may close descriptors; as `open_regular`."""
+    """A regular file, opened for reading beside a program that may close descriptors, and beside processes
+    that may replace it; as `open_regular`.
+    """
     _check(path, os.stat(path))  # noqa: PTH116 - thousands of them
-    file = Descriptor.open(path, _FLAGS)
+    file = retried(lambda: Descriptor.open(path, _FLAGS))
     _check(path, os.fstat(file.fd))  # it may have been replaced meanwhile
     return file
 

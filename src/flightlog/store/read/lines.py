@@ -4,6 +4,7 @@ how far this process has read, for progress displays.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,11 +40,11 @@ class FileLines:
 
     `offset` is where the first byte stands that was not given out yet. A line of more than `max_line_bytes`
     is left out and noted in `long`. A file that has become shorter than that is gone through from its
-    beginning, and `shrank` says so.
+    beginning, and `shrank` says so. With a `file_id` it is this very file, wherever `path` says it is.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, file_id: _FileId | None = None) -> None:
+        self.path, self._file_id = path, file_id
         self.offset = 0
         self.long: list[LongLine] = []
         self.shrank = False
@@ -53,12 +54,16 @@ class FileLines:
         self._passed = 0
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Whole lines, without their newlines, from `offset` on. Raises OSError."""
+        """Whole lines, without their newlines, from `offset` on. Raises OSError; `FileNotFoundError` where
+        another file has taken the place of this one.
+        """
         size = os.stat(self.path).st_size  # noqa: PTH116 - thousands of them
         if self.offset and size == self.offset + len(self.rest):
             return  # nothing was added
         file = open_lines(self.path)
         try:
+            if self._file_id not in (None, file.file):
+                raise FileNotFoundError(errno.ENOENT, "it was replaced", os.fspath(self.path))
             if self.offset and os.fstat(file.fd).st_size < self.offset:
                 self.offset, self._skipping, self.shrank = 0, False, True
                 self.long, self._passed = [], 0
@@ -245,7 +250,7 @@ class Scan:
             file.check_mark()
         except OSError:
             return b""
-        lines = self._files[file.file] = FileLines(path)
+        lines = self._files[file.file] = FileLines(path, file.file)
         lines.offset = begun + ending.rfind(b"\n") + 1
         return ending[: lines.offset - begun]
 
@@ -360,7 +365,7 @@ class Scan:
         if found is None or path is None:
             gone.append(part.path)
             return
-        lines = files.setdefault(found, FileLines(path))
+        lines = files.setdefault(found, FileLines(path, found))
         lines.path = path
         try:
             yield from lines.batches()
