@@ -103,6 +103,21 @@ def test_a_run_without_a_session_is_read_as_it_is_now(tmp_path):
     assert run.summary() == flightlog.open_run(run.path).summary()
 
 
+def test_a_run_is_analyzed_while_it_is_recorded(tmp_path):
+    with flightlog.record("trial", runs_dir=tmp_path) as before, before.task("step"):
+        pass
+    with flightlog.record("trial", runs_dir=tmp_path) as run:
+        with run.task("step"):
+            pass
+        with pytest.raises(ValueError, match="too large"), run.task("step"):
+            raise ValueError("too large")
+        found = flightlog.report(run)
+        assert (found.run.run_id, found.tasks.completed, found.tasks.failed) == (run.run_id, 1, 1)
+        assert [cause.tasks for cause in flightlog.diagnose(run).causes] == [{"step": 1}]
+        assert flightlog.compare(before, run).tasks["failed"].after == 1
+        assert flightlog.advise(run) == flightlog.advise(project="trial", runs_dir=tmp_path)
+
+
 def test_where_nothing_is_recorded_there_is_nothing_to_read(monkeypatch):
     monkeypatch.setenv("FLIGHTLOG_TELEMETRY", "0")
     with flightlog.record("trial") as run, pytest.raises(RunNotFound, match="nothing is recorded"):

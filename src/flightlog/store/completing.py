@@ -24,20 +24,21 @@ from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import write_checksums
 from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer, here
+from flightlog.store.readable import Readable
 from flightlog.store.run import Run, find_run, open_found
 from flightlog.store.runs_folder import Note, is_copy, warn
 from flightlog.store.write.finalize import Step, finalizing, is_to_complete, order_tasks, seal
 
 
 def open_run(
-    ref: str | os.PathLike[str] = "latest",
+    ref: Readable | str | os.PathLike[str] = "latest",
     *,
     runs_dir: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
     note: Note = warn,
 ) -> Run:
     """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, the id of
-    a job, a path or an address.
+    a job, a path or an address; or what is recorded, or was opened, already.
 
     `latest` is the run that started last, and the id of a job that of the newest run with the tag `job_id`.
     `run-` may stand before the digits. Ids are looked up in `runs_dir`, by default the configured one; an
@@ -46,6 +47,8 @@ def open_run(
     is completed first. Raises `RunNotFound`, `AmbiguousRun`, `DamagedRun` where nothing of the run can be
     read, and `RemoteError` where a remote cannot be reached and nothing of it is here.
     """
+    if isinstance(ref, Readable):
+        return ref.opened()
     path = find_run(ref, runs_dir=runs_dir, observer=observer, note=note)
     complete_ended(path)
     return open_found(path, observer=observer, note=note)

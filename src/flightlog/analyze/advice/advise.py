@@ -39,6 +39,7 @@ from flightlog.events.schema import result_schema
 from flightlog.store.documents import document_bytes
 from flightlog.store.earlier_runs import check_project, select_runs
 from flightlog.store.liveness import Observer
+from flightlog.store.readable import Readable
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
 
@@ -77,7 +78,7 @@ class Advised(DisplayedResult, Struct, frozen=True, kw_only=True):
 
 
 def advise(
-    task: str | None = None,
+    task: str | Readable | None = None,
     *,
     project: str | None = None,
     target: str | None = None,
@@ -86,13 +87,16 @@ def advise(
     observer: Observer | None = None,
 ) -> Advised:
     """Advice from earlier runs, as `flightlog advise` prints it: on all tasks of a project, or on one, of
-    which `sim[3]` means `sim`.
+    which `sim[3]` means `sim`. A run in place of the task stands for its project and the folder it is in.
 
     Without a project that of the latest run, or of the latest run that has such a task; `target` restricts it
     to runs on one target. Runs are looked up in `runs_dir`, by default the configured one. Raises
     `RunNotFound` where there is nothing to learn from, and `UsageError` for a confidence that makes no sense.
     """
     check_confidence(confidence)
+    if isinstance(task, Readable):
+        run, task = task.opened(), None
+        project, runs_dir = project or run.info.project, runs_dir or run.home.parent
     folder = folder_of_runs(runs_dir)
     name = None if task is None else base_name(task)
     past = read_past(folder, project=project, target=target, task=name, observer=observer)

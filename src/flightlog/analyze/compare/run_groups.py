@@ -18,10 +18,11 @@ from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.completing import open_run
 from flightlog.store.earlier_runs import check_project
 from flightlog.store.liveness import Observer
+from flightlog.store.readable import Readable
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
 
-Reference = str | os.PathLike[str] | Run
+Reference = str | os.PathLike[str] | Readable
 """One run, or, as a text, a group."""
 
 _OF_PROJECT = re.compile(r"(?P<project>.+):(?P<which>latest|last(?P<count>\d{0,6}))", re.DOTALL)
@@ -74,7 +75,7 @@ def find_groups(
         newest, older = _last_two(folder)
         pair = RunGroup(older.run_id, (older,)), RunGroup(newest.run_id, (newest,))
     elif after is None:
-        asked = before if isinstance(before, str | os.PathLike | Run) else list(before)
+        asked = before if isinstance(before, str | os.PathLike | Readable) else list(before)
         old = _group(asked, folder, ())
         project = old.runs[0].info.project
         new = _of_project(f"{project}:latest", project, 1, folder, (), live=True)
@@ -105,8 +106,9 @@ def _last_two(folder: _Folder) -> tuple[Run, Run]:
 
 
 def _group(asked: Reference | Iterable[Reference], folder: _Folder, without: Collection[Path]) -> RunGroup:
-    if isinstance(asked, Run):
-        return RunGroup(asked.run_id, (asked,))
+    if isinstance(asked, Readable):
+        opened = asked.opened()
+        return RunGroup(opened.run_id, (opened,))
     if isinstance(asked, str):
         return RunGroup(asked, _runs(asked, folder, without))
     if isinstance(asked, os.PathLike):

@@ -37,22 +37,22 @@ from flightlog.store.runs_folder import place
 from flightlog.store.tables.connection import path_text
 
 if TYPE_CHECKING:
+    from flightlog.store.readable import Readable
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
 
-def diagnose(run: Run | str | os.PathLike[str] = "latest") -> RunDiagnosis:
+def diagnose(run: Readable | str | os.PathLike[str] = "latest") -> RunDiagnosis:
     """Why a run, or tasks in it, failed; a run in any state, also one that is damaged or without failures.
 
-    `run` is an opened run, or what `open_run` takes. Reads each stream a few times and keeps a few hundred
+    `run` is what `open_run` takes. Reads each stream a few times and keeps a few hundred
     bytes of every ended attempt. Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun` where nothing can be
     read.
     """
     from flightlog.store.completing import open_run
-    from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import open_tables
 
-    opened = run if isinstance(run, Run) else open_run(run)
+    opened = open_run(run)
     try:
         with open_tables([opened]) as tables:
             return _diagnosis(opened, tables)

@@ -56,6 +56,7 @@ from flightlog.store.tables.run_tables import read_again
 if TYPE_CHECKING:
     from flightlog.analyze.devices.results import DeviceReport
     from flightlog.store.layout import RunInfo
+    from flightlog.store.readable import Readable
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
@@ -97,18 +98,17 @@ Also = TypeVar("Also")
 
 
 def report(
-    run: Run | str | os.PathLike[str] = "latest", *, runs_dir: str | os.PathLike[str] | None = None
+    run: Readable | str | os.PathLike[str] = "latest", *, runs_dir: str | os.PathLike[str] | None = None
 ) -> Report:
     """The report of a run, as `flightlog report` shows it; of one that is running, as of one moment.
 
-    `run` is an opened run, or what `open_run` takes. Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun`
+    `run` is what `open_run` takes. Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun`
     where nothing can be read.
     """
     from flightlog.store.completing import open_run
     from flightlog.store.read.snapshot import held_still
-    from flightlog.store.run import Run
 
-    opened = run if isinstance(run, Run) else open_run(run, runs_dir=runs_dir)
+    opened = open_run(run, runs_dir=runs_dir)
     with held_still(opened) as still:
         return report_on(still, history=EarlierRuns(opened))
 
