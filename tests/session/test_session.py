@@ -231,7 +231,7 @@ def test_a_session_that_took_longer_than_those_before_says_so_and_why(tmp_path, 
         if complete:
             complete_ended(path)
         assert (path / layout.SUMMARY).exists() is complete
-    with session_in(tmp_path) as session, caplog.at_level(logging.WARNING, "flightlog"):
+    with session_in(tmp_path, where=THREADS) as session, caplog.at_level(logging.WARNING, "flightlog"):
         session.client.gather(session.client.map(work.wait, [0.1] * 4))
         session.close()
     [said] = caplog.messages

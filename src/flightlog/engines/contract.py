@@ -29,7 +29,7 @@ class Resources(Struct, frozen=True, kw_only=True):
     walltime_s: float | None = None
 
 
-class Work(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Work(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One attempt of one task, ready to travel: everything in it is bytes, text or a number."""
 
     task_id: str

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _known: WeakKeyDictionary[Any, Parameters] = WeakKeyDictionary()
 log = logging.getLogger("flightlog")
+_ON_NOTHING: list[str] = []
 _PR_SET_PDEATHSIG = 1
 
 
@@ -70,6 +71,7 @@ class Client:
         self.functions: dict[Callable[..., Any], None] = {}
         """Every function that was submitted, in order."""
         self._keys: dict[str, object] = {}
+        self._cancel_task = self._give_up  # one bound method for all futures
         self._last_place: tuple[str, dict[str, str]] = ("", {})
         self._earlier: EarlierRuns | None = None
 
@@ -301,8 +303,8 @@ class Client:
             parent_id=parent_id,
             args_digest=args_digest,
             retries=options.retries,
-            future=TaskFuture(task_id, options.task, self._give_up),
-            depends_on=[one.task_id for one in packed.futures],
+            future=TaskFuture(task_id, options.task, self._cancel_task),
+            depends_on=[one.task_id for one in packed.futures] if packed.futures else _ON_NOTHING,
             waits_for=tuple(packed.awaited),
             preparation=options.preparation,
             serialize_s=packing,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
+from concurrent.futures._base import PENDING
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -14,6 +16,53 @@ from msgspec import Struct
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
 from flightlog.engines.execute import plain_dumps, unpickled
+
+
+class FutureCondition:
+    """As `threading.Condition`, as far as futures use it: one lock for all of them, held for a moment at a
+    time, and what is waited by only where somebody waits.
+
+    The standard one is ten objects. Of a hundred thousand futures, the garbage collector would look at a
+    million again and again, and let the program wait meanwhile.
+    """
+
+    __slots__ = ("_waiting",)
+    lock = threading.RLock()
+
+    def __init__(self) -> None:
+        self._waiting: threading.Condition | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock."""
+        return FutureCondition.lock.acquire()
+
+    def release(self) -> None:
+        """Let the lock go."""
+        FutureCondition.lock.release()
+
+    def __enter__(self) -> bool:
+        return FutureCondition.lock.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        FutureCondition.lock.__exit__(*error)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let the lock go until notified, for so many seconds at most; whether it was notified."""
+        if self._waiting is None:
+            self._waiting = threading.Condition(FutureCondition.lock)
+        return self._waiting.wait(timeout)
+
+    def notify_all(self) -> None:
+        """Wake everybody who waits."""
+        if self._waiting is not None:
+            self._waiting.notify_all()
+
+
+def _after_fork() -> None:
+    FutureCondition.lock = threading.RLock()  # a thread that is not in the child may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class TaskFuture(Displayed, Future[Any]):
@@ -27,7 +76,11 @@ class TaskFuture(Displayed, Future[Any]):
     """
 
     def __init__(self, task_id: str, task: str, cancel: Callable[[TaskFuture], bool]) -> None:
-        super().__init__()
+        # As of the class above, whose own condition costs much.
+        self._condition: Any = FutureCondition()
+        self._state, self._result, self._exception = PENDING, None, None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Callable[[Any], object]] = []
         self.task_id = task_id
         self.task = task
         """Name of the task."""
@@ -85,7 +138,7 @@ class TaskFuture(Displayed, Future[Any]):
     def remove_done_callback(self, fn: Callable[[Any], object]) -> int:
         """Do not call it; gives how often it would have been called."""
         with self._condition:
-            before: list[Any] = self._done_callbacks  # type: ignore[has-type]
+            before = self._done_callbacks
             left = [one for one in before if fn not in (one, *getattr(one, "args", ()))]
             self._done_callbacks = left
             return len(before) - len(left)
