@@ -37,6 +37,13 @@ def hook() -> Iterator[Hook]:
             if status == 200:
                 taken.posted.append(json.loads(body))
             self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            taken.requests += 1
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:

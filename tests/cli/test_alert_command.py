@@ -78,6 +78,22 @@ def test_a_query_that_cannot_be_answered_is_said_and_the_others_are(run: Path, c
     assert "there is no table nowhere" in err
 
 
+def test_alerts_are_printed_as_json_and_without_control_characters(tmp_path: Path, capsys) -> None:
+    error = failed("1", 1.0, 1.0, error_message="\x1b]0;title\x07")
+    run = make_run(tmp_path, [submitted("1"), error])
+    assert main(["alert", str(run), "--when", "failed"]) == 0
+    out = capsys.readouterr().out
+    assert "sim failed: ValueError: \\x1b]0;title\\x07 (" in out
+    assert main(["alert", str(run), "--when", "failed", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["message"].startswith("sim failed: ValueError: \x1b]0;")
+
+
+def test_a_test_of_nothing_is_refused(capsys, monkeypatch) -> None:
+    monkeypatch.delenv("FLIGHTLOG_ALERTS", raising=False)
+    assert main(["alert", "--test"]) == 2
+    assert "there is nothing to test" in capsys.readouterr().err
+
+
 def test_a_test_is_sent_and_its_failure_is_said(capsys) -> None:
     with hook() as receiver:
         receiver.answers = [500]

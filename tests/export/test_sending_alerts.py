@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -15,10 +17,14 @@ from builders.runs import make_run
 from builders.task_events import completed, failed, started, submitted
 
 import flightlog
-from flightlog.core.alerts import AlertEntry, address_mark
+from flightlog.core.alerts import Alert, AlertEntry, address_mark
 from flightlog.core.errors import UsageError
-from flightlog.export.alerts import AlertSender, actions_of, read_fired, send_test
+from flightlog.export.alerts import AlertSender, NotSent, actions_of, read_fired, send_test
 from flightlog.store import layout
+
+ALERT = Alert(
+    rule="finished", cause="", message="over", at="", run_id="run-1", project="", status="", path=""
+)
 
 
 class World:
@@ -115,7 +121,7 @@ def test_an_alert_comes_again_after_its_period_if_there_is_more_of_it(
                 run.metric("loss", value)
             run.recorder.files.flush()
             assert sender.look() is False
-            sender._send_waiting()
+            sender.finish()
             return receiver.requests
 
         assert posted(1.0, after_s=0) == 0
@@ -174,6 +180,7 @@ def test_a_mail_server_that_is_gone_is_said_without_its_password(run: Path, worl
     sender.follow()
     assert sender.failed
     assert world.said[0].startswith("an alert could not be sent to notify mailto://[redacted] (")
+    assert " - WARNING - " not in world.said[0]
     assert not any("hunter2" in text for text in [*world.said, *map(str, read_fired(run))])
 
 
@@ -244,6 +251,12 @@ def test_a_function_is_called_wherever_it_stands(
             "ftp://[redacted] is no webhook: write http://HOST/…",
         ),
         (
+            AlertEntry(when=(), webhook="http://host/s3cret and more"),
+            "http://host/[redacted] is no webhook",
+        ),
+        (AlertEntry(when=(), webhook="http://host:80x/s3cret"), "[redacted] is no webhook"),
+        (AlertEntry(when=(), webhook="http:///s3cret"), "is no webhook"),
+        (
             AlertEntry(when=(), notify=("nonsense://s3cret",)),
             "nonsense://[redacted] is no address that Apprise",
         ),
@@ -257,10 +270,164 @@ def test_what_can_never_be_done_is_refused(entry: AlertEntry, why: str) -> None:
     assert "s3cret" not in str(refused.value)
 
 
+def test_blanks_around_a_rule_do_not_matter(run: Path, world: World, receiver: Hook) -> None:
+    rules = ("finished ", "\n SELECT 1 AS x\n")
+    world.sender(run, AlertEntry(when=rules, webhook=receiver.address)).follow()
+    assert sorted(one["rule"] for one in receiver.posted) == ["SELECT 1 AS x", "finished"]
+
+
+def test_an_answer_that_is_no_http_is_said_and_other_alerts_are_sent(
+    run: Path, world: World, receiver: Hook
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def talk_nonsense() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1)
+                connection.sendall(b"s3cret nonsense\r\n")
+                while connection.recv(1 << 16):
+                    pass
+
+        thread = threading.Thread(target=talk_nonsense)
+        thread.start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/s3cret"
+        entries = [AlertEntry(when=("finished",), webhook=one) for one in (address, receiver.address)]
+        sender = world.sender(run, *entries, patience_s=0.5)
+        sender.follow()
+        thread.join()
+    assert (sender.failed, len(receiver.posted), len(world.said)) == (True, 1, 1)
+    assert world.said[0].endswith(": [redacted] nonsense")
+
+
+def test_an_entry_that_cannot_be_used_does_not_keep_others_from_it(
+    run: Path, world: World, receiver: Hook
+) -> None:
+    entries = [AlertEntry(when=("finished",), webhook=one) for one in ("http://h:80x/", receiver.address)]
+    sender = world.sender(run, *entries)
+    sender.follow()
+    assert (sender.failed, len(receiver.posted)) == (True, 1)
+    assert world.said == ["[redacted] is no webhook: write http://HOST/… or https://HOST/…"]
+
+
+def test_what_could_not_be_sent_is_sent_by_the_next_call(run: Path, world: World, receiver: Hook) -> None:
+    receiver.answers = [404]
+    entry = AlertEntry(when=("finished",), webhook=receiver.address)
+    failed = []
+    for _ in range(3):
+        sender = world.sender(run, entry)
+        sender.follow()
+        failed.append(sender.failed)
+    assert (failed, receiver.requests, len(receiver.posted)) == ([True, False, False], 2, 1)
+
+
+def test_actions_that_look_alike_are_all_done(
+    run: Path, world: World, receiver: Hook, tmp_path: Path
+) -> None:
+    webhooks = [f"{receiver.address}?key={key}" for key in "ab"]
+    program = f"{'#' * 300}\nimport sys; open(sys.argv[1], 'w')"
+    commands = [(sys.executable, "-c", program, str(tmp_path / name)) for name in "cd"]
+    entries = [AlertEntry(when=("finished",), webhook=one) for one in webhooks]
+    entries += [AlertEntry(when=("finished",), command=one) for one in commands]
+    for _ in range(2):
+        world.sender(run, *entries).follow()
+    assert len(receiver.posted) == 2
+    assert all((tmp_path / name).exists() for name in "cd")
+    fired = read_fired(run)
+    assert (len(fired), len({one.key for one in fired})) == (4, 4)
+    assert (run / layout.FOLLOWERS / layout.ALERTS_KEY).stat().st_mode & 0o077 == 0
+
+
+def test_several_processes_send_an_alert_once(run: Path, world: World, receiver: Hook) -> None:
+    entry = AlertEntry(when=("finished", "failed"), webhook=receiver.address)
+    senders = [world.sender(run, entry) for _ in range(4)]  # none of them has sent anything yet
+    threads = [threading.Thread(target=sender.follow) for sender in senders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (receiver.requests, len(receiver.posted), world.said) == (3, 3, [])
+    assert len(read_fired(run)) == 3
+    assert list((run / layout.FOLLOWERS).glob("*.lock")) == []
+
+
+def test_a_redirect_is_not_taken_for_a_delivery(run: Path, world: World, receiver: Hook) -> None:
+    receiver.answers = [302]
+    world.sender(run, AlertEntry(when=("finished",), webhook=receiver.address)).follow()
+    assert (receiver.requests, receiver.posted) == (1, [])
+    assert world.said[0].endswith(": the server answered 302, a redirect, which is not followed")
+
+
+FUNCTIONS = """
+import sys, threading
+go_on = threading.Event()
+def wait(alert): go_on.wait(600)
+def leave(alert): sys.exit(3)
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module with functions that do not do what they should."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "odd_alerts_x.py").write_text(FUNCTIONS)
+    yield str(tmp_path)
+    if module := sys.modules.pop("odd_alerts_x", None):
+        module.go_on.set()
+
+
+def test_a_function_that_never_ends_is_given_up(
+    run: Path, world: World, functions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flightlog.export.alerts.SendingLimits.deadline_s", 0.3)
+    world.sender(run, AlertEntry(when=("finished",), python="odd_alerts_x:wait", folder=functions)).follow()
+    assert world.said[0].endswith(": it took more than 0.3 s")
+
+
+def test_a_function_that_exits_is_said(run: Path, world: World, functions: str) -> None:
+    sender = world.sender(run, AlertEntry(when=("finished",), python="odd_alerts_x:leave", folder=functions))
+    sender.follow()
+    assert sender.failed
+    assert world.said[0].endswith(": SystemExit: 3")
+
+
+def test_a_receiver_that_hangs_delays_no_other(
+    run: Path, world: World, receiver: Hook, functions: str
+) -> None:
+    hanging = AlertEntry(when=("finished",), python="odd_alerts_x:wait", folder=functions)
+    sender = world.sender(run, hanging, AlertEntry(when=("finished",), webhook=receiver.address))
+    follower = threading.Thread(target=sender.follow)
+    follower.start()
+    eventually(lambda: receiver.posted)
+    sys.modules["odd_alerts_x"].go_on.set()
+    follower.join()
+    assert world.said == []
+
+
+def test_a_message_with_control_characters_gets_to_a_command(tmp_path: Path, world: World) -> None:
+    error = failed("1", 1.0, 1.0, error_message="bad\0seed")
+    run = make_run(tmp_path, [submitted("1"), started("1", 1.0), error])
+    out = tmp_path / "out"
+    program = "import os, sys; open(sys.argv[1], 'w').write(os.environ['FLIGHTLOG_ALERT_MESSAGE'])"
+    entry = AlertEntry(when=("failed",), command=(sys.executable, "-c", program, str(out)))
+    world.sender(run, entry).follow()
+    assert world.said == []
+    assert "bad\\x00seed" in out.read_text()
+
+
+def test_addresses_in_a_command_are_not_written_down(run: Path, world: World) -> None:
+    command = ("false", "https://example.org/hook/s3cret", "--to=tgram://12345:s3cret/777")
+    world.sender(run, AlertEntry(when=("finished",), command=command)).follow()
+    [fired] = read_fired(run)
+    assert fired.to == "command false https://example.org/[redacted] --to=[redacted]"
+    program = "import sys; sys.exit('no route to https://example.org/hook/s3cret')"
+    with pytest.raises(NotSent) as why:
+        actions_of(AlertEntry(when=(), command=(sys.executable, "-c", program)), print)[0].send(ALERT)
+    assert str(why.value) == "exit code 1: no route to https://example.org/[redacted]"
+
+
 def test_a_run_is_followed_to_its_end(tmp_path: Path, receiver: Hook) -> None:
     """Beside a run that really runs: what happens while it does comes while it does."""
-    import threading
-
     said: list[str] = []
     with flightlog.record("train", runs_dir=tmp_path, sample_interval_s=None) as run:
         entry = AlertEntry(when=("finished", "loss > 3"), webhook=receiver.address)

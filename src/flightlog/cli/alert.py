@@ -40,9 +40,10 @@ from flightlog.cli import options
 from flightlog.cli.options import flag, option
 from flightlog.cli.output import json_text, note, put
 from flightlog.core.errors import UsageError
+from flightlog.show.terminal import clean
 
 if TYPE_CHECKING:
-    from flightlog.core.alerts import AlertEntry
+    from flightlog.core.alerts import Alert, AlertEntry
 
 VARIABLE = "FLIGHTLOG_ALERTS"
 NOTED = "nobody"
@@ -72,6 +73,8 @@ def alert(
 
     Example: flightlog alert latest --when failed --notify mailto://user:password@example.org
     """
+    from msgspec import json
+
     from flightlog.core.alerts import AlertEntry, parse_rule
     from flightlog.export.alerts import AlertSender, read_fired, send_test
     from flightlog.store.run import find_run
@@ -93,8 +96,14 @@ def alert(
     entries: Callable[[], Sequence[AlertEntry]] = (
         (lambda: [given]) if when or given.has_action else _AskedEntries()
     )
+
+    def put_alert(alert: Alert) -> None:
+        put(f"{json.encode(alert).decode() if format_ == 'json' else clean(alert.line)}\n")
+
     if test:
-        problems = send_test(entries(), Path(run or "run-of-a-test"), put)
+        if not entries():
+            raise UsageError(f"there is nothing to test: name an action, as in --webhook, or set {VARIABLE}")
+        problems = send_test(entries(), Path(run or "run-of-a-test"), put_alert)
         for problem in problems:
             note(problem)
         if problems:
@@ -105,10 +114,10 @@ def alert(
     path = find_run(run or "latest", runs_dir=runs_dir, note=note).absolute()
     if fired:
         sent = read_fired(path)
-        lines = (f"{one.line} → {one.to}{f': {one.problem}' if one.problem else ''}\n" for one in sent)
-        put(json_text(sent) if format_ == "json" else "".join(lines))
+        lines = (f"{one.line} → {one.to}{f': {one.problem}' if one.problem else ''}" for one in sent)
+        put(json_text(sent) if format_ == "json" else "".join(f"{clean(line)}\n" for line in lines))
         return
-    sender = AlertSender(path, entries, put=put, note=note)
+    sender = AlertSender(path, entries, put=put_alert, note=note)
     sender.follow(once=once)
     if sender.failed:
         raise typer.Exit(1)

@@ -183,6 +183,8 @@ class SentAlert(Alert, frozen=True, kw_only=True):
     """An alert as it is noted in the run: where it went, and why it did not get there."""
 
     to: str
+    key: str = ""
+    """A hash that tells apart where alerts go."""
     problem: str | None = None
 
 

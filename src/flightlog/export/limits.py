@@ -129,6 +129,10 @@ class SendingLimits:
     """Time between two looks at whether the run is over."""
     send_timeout_s: Final = 30.0
     """How long a command may take, and a server to answer."""
+    lock_wait_s: Final = 60.0
+    """How long another process that sends to the same place is waited for."""
+    deadline_s: Final = 40.0
+    """How long sending once may take altogether, whatever a server or a function does."""
     first_retry_s: Final = 1.0
     """Wait after the first failure to send; each one after it is twice as long."""
     longest_retry_s: Final = 60.0

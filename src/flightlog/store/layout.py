@@ -45,6 +45,8 @@ KEPT_REPORT = "report.json"
 FOLLOWERS = ".followers"
 FIRED_ALERTS = "alerts.jsonl"
 """In that folder: the alerts that were sent, one per line."""
+ALERTS_KEY = "alerts.key"
+"""There, too: random, for hashes of addresses."""
 
 ENDED = frozenset({"completed", "failed", "interrupted", "crashed"})
 """Statuses of a run that is over."""
