@@ -59,6 +59,8 @@ class Event(Struct, tag_field="event", omit_defaults=True):
 
 _KINDS: dict[str, type[Event]] = {}
 _STREAMS: dict[str, list[type[Event]]] = {}
+learned: set[type[Event]] = set()
+"""Classes as runs tell of them: a definition of this program's takes their place."""
 
 E = TypeVar("E", bound=type[Event])
 
@@ -66,10 +68,12 @@ E = TypeVar("E", bound=type[Event])
 def register(cls: E) -> E:
     """Add an event class to the register under its kind and its stream; the decorator of every event."""
     name = kind_of(cls)
-    if name in _KINDS:
-        raise ValueError(
-            f"event kind {name!r} is declared twice: {_KINDS[name].__qualname__} and {cls.__qualname__}"
-        )
+    if (known := _KINDS.get(name)) is not None:
+        if known not in learned:
+            raise ValueError(
+                f"event kind {name!r} is declared twice: {known.__qualname__} and {cls.__qualname__}"
+            )
+        _STREAMS[known.stream].remove(known)
     _KINDS[name] = cls
     _STREAMS.setdefault(cls.stream, []).append(cls)
     return cls

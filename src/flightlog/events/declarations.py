@@ -28,6 +28,7 @@ from flightlog.events.base import (
     class_of,
     doc,
     kind_of,
+    learned,
     register,
 )
 
@@ -745,7 +746,7 @@ def define_event(name: str, /, **fields: Any) -> type[Event]:
     ]
     namespace, _, title = name.rpartition(".")
     known = class_of(name)
-    if known is not None:
+    if known is not None and known not in learned:
         if getattr(known, "declared", None) == declared:
             return known
         raise UsageError(f"event {name!r} is already defined with other fields")

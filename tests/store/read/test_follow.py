@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -283,6 +284,21 @@ def test_coroutines_iterate_without_blocking_their_loop(tmp_path):
     assert longest < 5
 
 
+def test_coroutines_iterate_where_all_threads_of_their_loop_are_busy(tmp_path):
+    async def follow() -> list[float | None]:
+        with record(tmp_path) as run:
+            run.metric("loss", 1.0)
+        done, busy = threading.Event(), ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(busy)
+        busy.submit(done.wait)
+        try:
+            return [event.value async for event in flightlog.open_run(run.path).follow(events="metric")]
+        finally:
+            done.set()
+
+    assert asyncio.run(asyncio.wait_for(follow(), 60)) == [1.0]
+
+
 def test_a_cancelled_iteration_goes_on_where_it_was(tmp_path):
     async def follow() -> list[float | None]:
         with record(tmp_path) as run:
@@ -359,6 +375,22 @@ def test_events_that_this_process_does_not_know_are_given_as_they_are(tmp_path):
         [event] = run.follow(events="follow.Elsewhere").poll()
         assert (event.kind, event.data["depth"]) == ("follow.Elsewhere", 4)
         assert kind_of(define_event("follow.Elsewhere", depth=(int, 3))) == "follow.Elsewhere"
+
+
+def test_what_a_run_tells_of_an_event_gives_way_to_a_definition_of_the_program(tmp_path):
+    body = (
+        "import flightlog\nkind = flightlog.define_event('follow.Told', depth=int)\n"
+        "flightlog.current_run().event(kind(depth=4))"
+    )
+    with record(tmp_path) as run:
+        subprocess.run([sys.executable, "-c", body], check=True)
+    [told] = flightlog.open_run(run.path).follow(events="follow.Told")
+    Told = define_event("follow.Told", depth=int, width=(int, 1))
+    [event] = flightlog.open_run(run.path).follow(events="follow.Told")
+    assert (told.depth, event.depth, event.width, isinstance(event, Told)) == (4, 4, 1, True)
+    assert define_event("follow.Told", depth=int, width=(int, 1)) is Told
+    with pytest.raises(UsageError, match="already defined"):
+        define_event("follow.Told", depth=int)
 
 
 def test_a_damaged_number_hides_nothing(tmp_path):

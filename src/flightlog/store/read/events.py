@@ -16,6 +16,7 @@ from typing import Any
 from flightlog.core.errors import UsageError
 from flightlog.core.text import plural
 from flightlog.events import EventDefined, define_event, kinds
+from flightlog.events.base import learned
 from flightlog.events.codec import Decoded
 from flightlog.store.layout import WriterInfo
 from flightlog.store.read.completeness import (
@@ -356,7 +357,7 @@ def learn_definitions(run: Path, stream: str, scan: Scan | None = None) -> None:
                 for name, kind in ((name, _type(schema)) for name, schema in event.fields.items())
             }
             try:
-                define_event(event.name, **fields)
+                learned.add(define_event(event.name, **fields))
             except UsageError:
                 continue  # no name of an event after all: its lines are read as they are
 

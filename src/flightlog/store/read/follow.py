@@ -200,6 +200,7 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
 
     async def __anext__(self) -> AnyEvent:
         import asyncio
+        from concurrent.futures import ThreadPoolExecutor
 
         self._served += 1
         if self._served % StoreLimits.events_per_loop_turn == 0:
@@ -209,7 +210,10 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
                 raise StopAsyncIteration
             if pause_s := self.pause_s:
                 await asyncio.sleep(pause_s)
-            await asyncio.to_thread(self.look)
+            own = ThreadPoolExecutor(1, "flightlog-follow")  # the loop's own threads may all be busy
+            looking = asyncio.get_running_loop().run_in_executor(own, self.look)
+            own.shutdown(wait=False)
+            await looking
         return event
 
     def _next(self) -> AnyEvent | None:
