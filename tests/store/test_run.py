@@ -270,8 +270,21 @@ def test_the_id_of_a_job_names_the_newest_run_that_is_tagged_with_it(tmp_path):
     newest = make_run(tmp_path, metrics(1.0), token="a0000001", tags=tags, start_time="2026-05-21T00:00:00Z")
     make_run(tmp_path, metrics(1.0), token="a0000002")
     assert open_run("job-abc123", runs_dir=tmp_path).path == newest
-    with pytest.raises(RunNotFound):
-        open_run("job-abc", runs_dir=tmp_path)
+    for unknown in ("job-abc", "None"):
+        with pytest.raises(RunNotFound):
+            open_run(unknown, runs_dir=tmp_path)
+
+
+def test_the_id_of_a_job_that_another_run_begins_with_is_ambiguous(tmp_path):
+    other = make_run(tmp_path, token="12300000")
+    tagged = make_run(tmp_path, token="45600000", tags={"job_id": 123})
+    with pytest.raises(AmbiguousRun) as error:
+        open_run("123", runs_dir=tmp_path)
+    assert str(error.value) == (
+        f"2 runs in {tmp_path} begin with or have the tag job_id '123': {other.name}, {tagged.name}"
+    )
+    assert open_run("1230", runs_dir=tmp_path, observer=HERE).path == other
+    assert open_run("456", runs_dir=tmp_path, observer=HERE).path == tagged
 
 
 def test_the_configured_folder_of_runs_is_the_default(tmp_path, monkeypatch):

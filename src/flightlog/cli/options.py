@@ -144,7 +144,7 @@ def run_argument(help: str, metavar: str = "RUN", default: Any = None) -> Any:  
     )
 
 
-_RUN = "'latest', a run id, a unique prefix of one, a job id, a path or an address. Default: latest"
+_RUN = "'latest', a run id, a unique prefix of one, its tag job_id, a path or an address. Default: latest"
 RunRef = Annotated[str | None, run_argument(_RUN, default=...)]
 RunId = Annotated[
     str | None, option("ID", "Same as RUN.", "--run-id", default=..., autocompletion=complete_run)

@@ -280,25 +280,27 @@ def find_run(
         if path.name == ref:
             return path
     token = ref.removeprefix("run-")
-    matches = sorted(path for path in paths if path.name.startswith(ref) or path.name[-8:].startswith(token))
+    begin = {path for path in paths if path.name.startswith(ref) or path.name[-8:].startswith(token)}
+    if not begin and Path(ref).is_dir():
+        return _run_at(Path(ref))
+    of_job = _latest_of_job(ref, folder, observer)
+    matches = sorted(begin | of_job)
     if len(matches) == 1:
         return matches[0]
     if matches:
         shown = ", ".join(path.name for path in matches[:5]) + (", …" if len(matches) > 5 else "")
-        raise AmbiguousRun(f"{len(matches)} runs in {place(folder)} begin with {ref!r}: {shown}")
-    if Path(ref).is_dir():
-        return _run_at(Path(ref))
-    if (job := _latest_of_job(ref, folder, observer)) is not None:
-        return job
+        or_job = " or have the tag job_id" if of_job else ""
+        raise AmbiguousRun(f"{len(matches)} runs in {place(folder)} begin with{or_job} {ref!r}: {shown}")
     raise RunNotFound(_not_found(ref, folder, [path.name for path in paths]))
 
 
-def _latest_of_job(job_id: str, folder: Path, observer: Observer | None) -> Path | None:
-    """The newest run that is tagged with the id of a job; None where there is none."""
+def _latest_of_job(job_id: str, folder: Path, observer: Observer | None) -> set[Path]:
+    """The newest run that is tagged with the id of a job; none where there is none."""
     for run in past_runs(folder, headlines=False, observer=observer):
-        if run.info is not None and str(run.info.tags.get("job_id")) == job_id:
-            return run.entry.path
-    return None
+        tag = None if run.info is None else run.info.tags.get("job_id")
+        if tag is not None and str(tag) == job_id:
+            return {run.entry.path}
+    return set()
 
 
 def _run_at(path: Path) -> Path:
