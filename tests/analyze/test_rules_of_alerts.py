@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,18 @@ def test_failed_names_each_kind_of_failure_once_and_no_retried_one(tmp_path: Pat
     assert said(run.path, "tasks failed") == found[1:]
 
 
+def test_a_failure_is_told_however_many_others_came_after_it(run: LiveRun) -> None:
+    fail(run, "rare", OSError("disk"))
+    for number in range(60):
+        fail(run, f"sim[{number}]", ValueError("no convergence"))
+    run.recorder.files.flush()
+    later = time.time() + 5
+    assert said(run.path, "tasks failed", now=lambda: later) == [
+        "sim[59] failed: ValueError: no convergence (61 of 61 tasks failed so far)",
+        "rare failed: OSError: disk (61 of 61 tasks failed so far)",
+    ]
+
+
 def test_finished_says_how_and_when(tmp_path: Path) -> None:
     with flightlog.record("train", runs_dir=tmp_path) as run:
         with run.task("sim"):
@@ -109,6 +122,41 @@ def test_a_run_whose_process_is_gone_has_failed(tmp_path: Path) -> None:
         tmp_path, [submitted("1")], status="running", end_time=None, duration_s=None, heartbeat=at(9)
     )
     assert said(path, "run failed") == ["the run crashed: its process is gone"]
+
+
+def test_a_run_of_another_host_may_live_though_it_is_not_heard_of(tmp_path: Path) -> None:
+    facts: dict[str, Any] = {"status": "running", "end_time": None, "duration_s": None}
+    path = make_run(tmp_path, [submitted("1")], heartbeat=at(9), **facts)
+    start = datetime.fromisoformat(START).timestamp()
+    now = start + 9 + 65
+    rules = [*map(parse_rule, ("failed", "finished", "stuck"))]
+    watch = RuleWatch(path, lambda: rules, now=lambda: now)
+    state, found, _ = watch.look()
+    assert not state.over
+    assert [one.message for _, one in found] == [
+        "the run may have crashed: no heartbeat of the run for 65 s",
+        "no heartbeat of the run for 65 s",
+    ]
+    info = msgspec.json.decode((path / layout.RUN).read_bytes())
+    (path / layout.RUN).write_bytes(msgspec.json.encode({**info, "heartbeat": at(70)}))
+    assert watch.look()[1] == []  # its heartbeats were late
+    now = start + 70 + 3601
+    state, found, _ = watch.look()
+    assert state.status == "crashed"
+    assert [rule.text for rule, _ in found] == ["failed", "finished"]
+
+
+def test_a_run_that_is_over_is_not_stuck(tmp_path: Path) -> None:
+    events = [one for n in range(10) for one in (started(f"{n}", n), completed(f"{n}", n + 1, 1.0))]
+    path = make_run(tmp_path, [*events, started("last", 10)], end_time=at(3000), duration_s=3000.0)
+    assert said(path, "stuck") == []
+
+
+def test_a_run_without_a_word_on_its_end_has_not_failed(tmp_path: Path) -> None:
+    path = make_run(tmp_path, [submitted("1")])
+    (path / layout.RUN).write_bytes(b"{")
+    assert said(path, "failed") == []
+    assert said(path, "finished")[0].startswith("the run is over")
 
 
 def test_stuck_tasks_are_those_of_the_live_view(run: LiveRun) -> None:

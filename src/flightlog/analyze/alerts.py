@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.analyze.limits import AlertLimits
+from msgspec.structs import replace
+
+from flightlog.analyze.limits import AlertLimits, LiveLimits
 from flightlog.analyze.live.follow import NO_HEARTBEAT, FollowedRun
 from flightlog.analyze.live.recent import STAMP
 from flightlog.analyze.live.results import LiveState, args_text
@@ -18,7 +20,9 @@ from flightlog.core.time import SECOND, moment, timestamp_of
 from flightlog.core.units import format_bytes, format_duration
 from flightlog.store.earlier_runs import EarlierRuns
 from flightlog.store.headline import headline_of
+from flightlog.store.liveness import this_host
 from flightlog.store.run import Run
+from flightlog.store.runs_folder import is_copy
 from flightlog.store.slowdown import slower_than_before
 from flightlog.store.tables.query import ask
 from flightlog.store.tables.run_tables import read_again
@@ -36,6 +40,22 @@ class Found(NamedTuple):
     values: Mapping[str, Any] = {}
 
 
+class Look(NamedTuple):
+    """What rules of the state are asked of."""
+
+    state: LiveState
+    at: str
+    """Now."""
+    failed: Sequence[Mapping[str, Any]]
+    """Failed tasks, the newest first; see `_FAILED`."""
+    last_sign: str | None = None
+    """Of a run that may have crashed on another host: when it was last heard of."""
+
+
+Answer = tuple[dict[str, list[Found]], list[dict[str, Any]]]
+"""What rules find in the tables, and failed tasks."""
+
+
 class RuleWatch:
     """Looks again and again which rules hold. The run may be running, ended, or the copy of a remote one."""
 
@@ -46,10 +66,20 @@ class RuleWatch:
         self._run = FollowedRun(path, now=now, history=EarlierRuns(Run(path)), question=self._ask_tables)
 
     def look(self) -> tuple[LiveState, list[tuple[AlertRule, Found]], list[str]]:
-        """The state of the run, what each rule finds now, and why queries cannot be answered."""
+        """The state of the run, what each rule finds now, and why queries cannot be answered.
+
+        A run of another host whose heartbeats have stopped counts as running for some time.
+        """
         state = self._run.update()
-        at = timestamp_of(round(self._now() * SECOND))
-        answers: dict[str, list[Found]] = self._run.answer or {}
+        now = round(self._now() * SECOND)
+        at = timestamp_of(now)
+        answer: Answer = self._run.answer or ({}, [])
+        answers, failed = answer
+        last_sign = state.end_time if self._may_live(state, now) else None
+        if last_sign is not None:
+            silence = f"{NO_HEARTBEAT} {(now - (moment(last_sign) or 0)) / SECOND:.0f} s"
+            state = replace(state, status="running", end_time=None, problems=[silence, *state.problems])
+        seen = Look(state, at, failed, last_sign)
         found: list[tuple[AlertRule, Found]] = []
         problems: list[str] = []
         for rule in self._rules():
@@ -64,13 +94,23 @@ class RuleWatch:
             elif rule.kind == "slower than usual":
                 mine = self._slower(state)
             else:
-                mine = list(_OF_STATE[rule.kind](state, at))
+                mine = list(_OF_STATE[rule.kind](seen))
             found += [(rule, one) for one in mine]
         return state, found, problems
 
-    def _ask_tables(self, tables: RunTables) -> dict[str, list[Found]]:
+    def _may_live(self, state: LiveState, now: int) -> bool:
+        """Whether a run that looks crashed may be alive: its process cannot be seen from here."""
+        silence = now - (moment(state.end_time) or 0)
+        elsewhere = state.host != this_host() or is_copy(self.path)
+        return state.status == "crashed" and elsewhere and silence < AlertLimits.max_silence_s * SECOND
+
+    def _ask_tables(self, tables: RunTables) -> Answer:
         asked = {rule.text: rule for rule in self._rules() if rule.kind in _OF_TABLES}
-        return {text: list(_OF_TABLES[rule.kind](tables, rule)) for text, rule in asked.items()}
+        found = {text: list(_OF_TABLES[rule.kind](tables, rule)) for text, rule in asked.items()}
+        if not tables.scalar("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'failure_records'"):
+            return found, []
+        settled = timestamp_of(round((self._now() - AlertLimits.retry_wait_s) * SECOND))
+        return found, tables.records(_FAILED, {"settled": settled, "most": AlertLimits.max_causes})
 
     def _query(self, rule: AlertRule, at: str) -> list[Found]:
         row = _first_row(self.path, rule.text)
@@ -120,48 +160,57 @@ def _ended(state: LiveState) -> str:
     return f"{_ENDS.get(state.status, 'the run is over')}{why}"
 
 
-def _finished(state: LiveState, at: str) -> Iterator[Found]:
+def _finished(look: Look) -> Iterator[Found]:
+    state = look.state
     if state.over:
         progress = state.progress
         after = "" if state.elapsed_s is None else f" after {format_duration(state.elapsed_s)}"
         tasks = f"; {plural(progress.known, 'task')}, {progress.failed} failed" if progress.known else ""
         values = {"status": state.status, "elapsed_s": state.elapsed_s, "tasks": progress.known}
-        yield Found("", f"{_ended(state)}{after}{tasks}", state.end_time or at, values)
+        yield Found("", f"{_ended(state)}{after}{tasks}", state.end_time or look.at, values)
 
 
-def _run_failed(state: LiveState, at: str) -> Iterator[Found]:
-    if state.over and state.status != "completed":
-        yield Found("the run", _ended(state), state.end_time or at, {"error": state.error})
+def _run_failed(look: Look) -> Iterator[Found]:
+    state = look.state
+    if state.status in {"failed", "interrupted", "crashed"}:
+        yield Found("the run", _ended(state), state.end_time or look.at, {"error": state.error})
+    elif look.last_sign is not None:
+        yield Found("no heartbeat", f"the run may have crashed: {state.problems[0]}", look.last_sign)
 
 
-def _tasks_failed(state: LiveState, at: str) -> Iterator[Found]:
+def _tasks_failed(look: Look) -> Iterator[Found]:
     """One for each name of tasks and class of error; of a task that has just failed it may not be recorded
     yet that it is retried.
     """
-    settled = (moment(at) or 0) - round(AlertLimits.retry_wait_s * SECOND)
-    seen = set()
-    for one in state.failures:  # the newest first
-        cause = f"{base_name(one.task)}: {one.error_type}"
-        young = not state.over and (moment(one.at) or 0) > settled
-        if one.task_id is None or one.retried or young or cause in seen:
+    state, seen = look.state, set()
+    for one in look.failed:
+        task, task_id, error_type = (
+            cut(one[name], LiveLimits.max_line_chars) if one[name] else None
+            for name in ("task", "task_id", "error_type")
+        )
+        task = task or "a task"
+        cause = f"{base_name(task)}: {error_type}"
+        if (one["young"] and not state.over) or cause in seen:
             continue
         seen.add(cause)
-        error = ": ".join(filter(None, (one.error_type, first_line(one.message))))
+        error = ": ".join(filter(None, (error_type, first_line(one["words"] or ""))))
         so_far = "" if state.over else " so far"
         failed = f"{state.progress.failed:,} of {plural(state.progress.known, 'task')} failed{so_far}"
-        message = f"{one.task} failed: {cut(error, AlertLimits.max_message_chars)} ({failed})"
-        values = {"task": one.task, "task_id": one.task_id, "error_type": one.error_type}
-        yield Found(cause, message, one.at, {**values, "failed": state.progress.failed})
+        message = f"{task} failed: {cut(error, AlertLimits.max_message_chars)} ({failed})"
+        values = {"task": task, "task_id": task_id, "error_type": error_type}
+        yield Found(cause, message, one["at"] or "", {**values, "failed": state.progress.failed})
 
 
-def _failed(state: LiveState, at: str) -> Iterator[Found]:
-    yield from _run_failed(state, at)
-    yield from _tasks_failed(state, at)
+def _failed(look: Look) -> Iterator[Found]:
+    yield from _run_failed(look)
+    yield from _tasks_failed(look)
 
 
-def _stuck(state: LiveState, at: str) -> Iterator[Found]:
+def _stuck(look: Look) -> Iterator[Found]:
     """One for each name, by the task or span of that name that takes longest."""
-    seen = set()
+    state, at, seen = look.state, look.at, set()
+    if state.over:
+        return
     for problem in state.problems:
         if problem.startswith(NO_HEARTBEAT):
             yield Found("no heartbeat", problem, at)
@@ -180,7 +229,7 @@ def _stuck(state: LiveState, at: str) -> Iterator[Found]:
             yield Found(cause, message, at, {"elapsed_s": elapsed_s, "usual_s": usual_s})
 
 
-_OF_STATE: dict[str, Callable[[LiveState, str], Iterator[Found]]] = {
+_OF_STATE: dict[str, Callable[[Look], Iterator[Found]]] = {
     "failed": _failed,
     "run failed": _run_failed,
     "tasks failed": _tasks_failed,
@@ -190,6 +239,18 @@ _OF_STATE: dict[str, Callable[[LiveState, str], Iterator[Found]]] = {
 
 # --- of the tables ----------------------------------------------------------------------------------------
 
+_FAILED = f"""
+SELECT failures.task, task_id, failures.error_type, words, {STAMP.format("failures.moment")} AS at,
+    coalesce(failures.moment > $settled::TIMESTAMP, false) AS young
+FROM failure_records AS failures LEFT JOIN attempt_intervals AS attempts USING (task_id, attempt)
+WHERE task_id IS NOT NULL AND NOT coalesce(attempts.retried, false)
+QUALIFY row_number() OVER (
+    PARTITION BY failures.name, failures.error_type, young ORDER BY failures.moment DESC NULLS LAST, task_id
+) = 1
+ORDER BY failures.moment DESC NULLS LAST, task_id LIMIT $most
+"""  # noqa: S608 - constants
+"""The newest failed attempts that were not retried, one for each name of tasks and class of error, and one
+more where that may still be retried."""
 _VALUES = f"""
 SELECT name, step, writer, seq, "timestamp", {STAMP.format('"timestamp"')} AS at, nonfinite,
     coalesce(value, CASE nonfinite WHEN 'inf' THEN 'inf'::DOUBLE WHEN '-inf' THEN '-inf'::DOUBLE END) AS value

@@ -767,6 +767,10 @@ class AlertLimits:
     """Whatever usual is, nothing that runs for less is an alert."""
     retry_wait_s: Final = 2.0
     """A task that failed so recently may be about to be retried: it is no alert yet."""
+    max_causes: Final = 1000
+    """Names of tasks and classes of their errors that are told apart, those that failed last."""
+    max_silence_s: Final = 3600.0
+    """A run of another host is over after so long without a heartbeat; before that, they may resume."""
 
 
 class LiveLimits:

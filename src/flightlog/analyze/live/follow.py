@@ -81,7 +81,8 @@ class ReadRun(NamedTuple):
 
 
 Question = Callable[["RunTables"], Any]
-"""What else is asked of the tables at each update, of all that was read."""
+"""What else is asked of the tables at each update, of all that was read; where there are failures,
+`failure_records` is there."""
 Described = tuple["RunInfo", list[WriterInfo]]
 """What the documents of a run say."""
 NOTHING_READ = ReadRun(
@@ -366,7 +367,6 @@ class FollowingReader(LiveReader):
         if not self._streams.caught_up:
             fields = counts_so_far(self.tables)
         else:
-            answer = None if self._question is None else self._question(self.tables)
             fields = self._questions.ask(
                 self.tables,
                 time,
@@ -375,6 +375,7 @@ class FollowingReader(LiveReader):
                 provider=run.info.provider,
                 log=_life(run.info, run.status, ended),
             )
+            answer = None if self._question is None else self._question(self.tables)
         self.result, self.described = ReadRun(fields, ended, problems, answer), (run.info, run.writers())
         return self.result
 
