@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import time
 
 import flightlog
@@ -28,10 +27,6 @@ def fail() -> None:
     raise ValueError("as it was told")
 
 
-def leave(code: int) -> None:
-    sys.exit(code)
-
-
 def command(text: str, **more: object) -> ComputeTask:
     return ComputeTask(executable="/bin/sh", arguments=["-c", text], **more)
 
@@ -51,7 +46,7 @@ async def main() -> None:
             "captured": command("echo into a file", capture_stdio=True),
             "in_process": command("pwd", task_backend_specific_kwargs=in_process),
             "job": ComputeTask(
-                function=leave, args=(0,), task_backend_specific_kwargs={"process_templates": [(1, {})]}
+                function=abs, args=(0,), task_backend_specific_kwargs={"process_templates": [(1, {})]}
             ),
         }
         await session.submit_tasks(list(tasks.values()))
@@ -73,7 +68,7 @@ async def main() -> None:
         "states": {name: task.state for name, task in tasks.items()},
         "values": {name: task.return_value for name, task in tasks.items()},
         "codes": {name: task.exit_code for name, task in tasks.items()},
-        "error": repr(tasks["failing"].exception),
+        "errors": {name: repr(task.exception) for name, task in tasks.items() if task.exception is not None},
         "stdout": {name: tasks[name].stdout for name in ("command", "in_process")},
         "captured": open(tasks["captured"].stdout).read(),
         "cancelled": cancelled,

@@ -28,7 +28,7 @@ def test_functions_commands_and_jobs_run_on_dragon_with_their_whole_telemetry(tm
         "states": {name: "FAILED" if name in failed else "DONE" for name in names},
         "values": dict(zip(names, values, strict=True)),
         "codes": {**dict.fromkeys(names, 0), "failing": 1, "command": 3},
-        "error": "ValueError('as it was told')",
+        "errors": {"failing": "ValueError('as it was told')"},
         "stdout": {"command": "hi\n", "in_process": f"{tmp_path}\n"},
         "captured": "into a file\n",
         "cancelled": [True, "CANCELED"],
