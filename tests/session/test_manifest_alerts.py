@@ -137,6 +137,18 @@ def test_a_session_goes_on_where_no_thread_can_be_had_for_its_alerts(
     assert any("are not looked for: RuntimeError: can't start new thread" in one for one in said)
 
 
+def test_a_manifest_and_a_program_that_ask_for_the_same_are_both_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    monkeypatch.setenv("FLIGHTLOG_FOLLOWERS_WAIT", "60")
+    (tmp_path / "flightlog.yaml").write_text(f"{HEAD}alerts: [{{when: [finished]}}]\n")
+    told: list[str] = []
+    with Session(tmp_path, runs_dir=tmp_path / "runs", progress=False) as session:
+        session.telemetry.alert("finished", lambda alert: told.append(alert.rule))
+    logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("alert: ")]
+    assert (told, len(logged)) == (["finished"], 1)
+
+
 def test_validate_knows_alerts(tmp_path: Path, capsys) -> None:
     (tmp_path / "flightlog.yaml").write_text(f"{HEAD}alerts: [{{when: [failed, oops]}}]\n")
     assert main(["validate", str(tmp_path)]) == 1

@@ -43,8 +43,10 @@ class AlertListener:
     """Calls functions with the alerts that are meant for this process, on a thread; others are logged."""
 
     def __init__(self, run: LiveRun) -> None:
-        self.name = f"process {os.getpid()}"
-        """What alerts for this process are addressed to."""
+        self.name = f"{os.uname().nodename}-{os.getpid()}"
+        """What alerts that its program asked for are addressed to: runs have processes on many hosts."""
+        self.log_name = f"{self.name} log"
+        """The same of alerts that are logged for others, such as a manifest."""
         self._run, self._folder = run, run.path / layout.FOLLOWERS
         self._file, self._position = self._folder / layout.FIRED_ALERTS, 0
         self._entries: list[AlertEntry] = []
@@ -66,9 +68,9 @@ class AlertListener:
         self._callbacks.setdefault(parsed.text, []).append(callback or _log)
         self._entries.append(entry)
         self._folder.mkdir(exist_ok=True)
-        asked = self._folder / f"{ALERTS}-{os.getpid()}.json"
+        asked = self._folder / f"{ALERTS}-{self.name}.json"
         replace_bytes(asked, msgspec.json.encode(self._entries))
-        follow_alerts(self._run, f"{ALERTS}-{os.getpid()}", f"@{asked.absolute()}", os.environ)
+        follow_alerts(self._run, f"{ALERTS}-{self.name}", f"@{asked.absolute()}", os.environ)
 
     def close(self) -> None:
         """Tell what there is still to tell, and end."""
@@ -87,7 +89,8 @@ class AlertListener:
             self._tell(msgspec.json.decode(line, type=SentAlert))
 
     def _tell(self, alert: SentAlert) -> None:
-        for callback in self._callbacks.get(alert.rule, [_log]) if alert.to == self.name else ():
+        asked = {self.name: self._callbacks.get(alert.rule, []), self.log_name: [_log]}
+        for callback in asked.get(alert.to, []):
             try:
                 callback(alert)
             except BaseException as error:  # noqa: BLE001 - the others are told all the same
@@ -103,7 +106,7 @@ def _log(alert: Alert) -> None:
 def watch_entries(run: LiveRun, entries: Sequence[AlertEntry], environ: Mapping[str, str]) -> None:
     """Have alerts looked for while a run is recorded; those without an action are logged. Never raises."""
     try:
-        name = listener_of(run).name if not all(entry.has_action for entry in entries) else ""
+        name = listener_of(run).log_name if not all(entry.has_action for entry in entries) else ""
         asked = [
             entry if entry.has_action else msgspec.structs.replace(entry, program=name) for entry in entries
         ]
