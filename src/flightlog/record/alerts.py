@@ -89,7 +89,10 @@ class AlertListener:
             self._tell(msgspec.json.decode(line, type=SentAlert))
 
     def _tell(self, alert: SentAlert) -> None:
-        asked = {self.name: self._callbacks.get(alert.rule, []), self.log_name: [_log]}
+        asked: dict[str, list[AlertCallback]] = {
+            self.name: self._callbacks.get(alert.rule, []),
+            self.log_name: [_log],
+        }
         for callback in asked.get(alert.to, []):
             try:
                 callback(alert)
