@@ -174,8 +174,9 @@ def test_the_guide_to_alerts_does_what_it_says(tmp_path, monkeypatch):
     )
     assert done.stdout == ""
     assert done.stderr.startswith("alert: the run completed after ")
-    [alert] = blocks(page, "json")
+    entries, alert = blocks(page, "json")
+    assert [one.when for one in read_entries(entries)] == [("failed", "stuck")]
     assert json.loads(alert).keys() == set(Alert.__struct_fields__)
-    [every_run] = [one for one in blocks(page, "bash") if "FLIGHTLOG_ALERTS" in one]
+    [every_run] = [one for one in blocks(page, "bash") if "export FLIGHTLOG_ALERTS" in one]
     assert read_entries(every_run.partition("'")[2].rpartition("'")[0])[0].when == ("failed", "stuck")
     assert [word for word in WORDS if f"`{word}`" not in page.read_text()] == []

@@ -16,6 +16,7 @@ from builders.runs import make_run
 from builders.task_events import completed, failed, submitted
 
 import flightlog
+from flightlog.cli.alert import _AskedEntries
 from flightlog.cli.main import main
 from flightlog.record.followers import followers_of
 from flightlog.store.run import Run
@@ -86,6 +87,34 @@ def test_alerts_are_printed_as_json_and_without_control_characters(tmp_path: Pat
     assert "sim failed: ValueError: \\x1b]0;title\\x07 (" in out
     assert main(["alert", str(run), "--when", "failed", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["message"].startswith("sim failed: ValueError: \x1b]0;")
+
+
+def test_a_file_of_entries_that_is_half_saved_leaves_them_as_they_were(
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
+    file = tmp_path / "alerts.json"
+    file.write_text('[{"when": ["failed"]}]')
+    monkeypatch.setenv("FLIGHTLOG_ALERTS", f"@{file}")
+    asked = _AskedEntries()
+    before = asked()
+    assert [one.when for one in before] == [("failed",)]
+    file.write_text('[{"when": ["fai')
+    assert (asked(), asked()) == (before, before)
+    file.unlink()
+    assert (asked(), asked()) == (before, before)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.endswith("; its entries stay as they were") for line in said] == [True, True]  # each once
+    file.write_text('[{"when": ["finished"]}]')
+    assert [one.when for one in asked()] == [("finished",)]
+
+
+def test_examples_show_no_password_on_a_command_line() -> None:
+    root = Path(__file__).parents[2]
+    pages = [root / "docs/alerts.md", root / "docs/commands/alert.md", root / "README.md"]
+    lines = [
+        line for page in pages for line in page.read_text("utf-8").splitlines() if "flightlog alert" in line
+    ]
+    assert [line for line in lines if "password" in line] == []
 
 
 def test_a_test_of_nothing_is_refused(capsys, monkeypatch) -> None:

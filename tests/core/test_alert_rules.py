@@ -42,7 +42,35 @@ from flightlog.core.errors import UsageError
                 steps=7,
             ),
         ),
-        ("with x as (select 1) from x", AlertRule(text="with x as (select 1) from x", kind="query")),
+        *(
+            (text, AlertRule(text=text, kind="query"))
+            for text in (
+                "with x as (select 1) from x",
+                "SELECT task FROM tasks WHERE duration_s > 3600",
+                "select*from tasks",
+                "from tasks",
+                "FROM tasks\nWHERE duration_s > 3600",
+                "WITH x AS (SELECT 1 AS n) FROM x WHERE n > 0",
+            )
+        ),
+        *(
+            (
+                f"{name} > 1 for 2 steps",
+                AlertRule(
+                    text=f"{name} > 1 for 2 steps",
+                    kind="metric",
+                    metric=name,
+                    operator=">",
+                    limit=1.0,
+                    steps=2,
+                ),
+            )
+            for name in ("with-aug/loss", "from scratch", "select/loss", "from")
+        ),
+        (
+            "from scratch is NaN",
+            AlertRule(text="from scratch is NaN", kind="nonfinite", metric="from scratch", only_nan=True),
+        ),
     ],
 )
 def test_a_rule_is_what_it_says(text: str, rule: AlertRule) -> None:

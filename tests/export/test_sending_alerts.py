@@ -497,3 +497,17 @@ def eventually(check: Callable[[], bool]) -> None:
     while not check():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_entries_that_are_gone_are_not_sent_any_more(tmp_path: Path) -> None:
+    told: list[str] = []
+    entries = [AlertEntry(when=("loss > 1",)), AlertEntry(when=("acc > 1",))]
+    with flightlog.record("train", runs_dir=tmp_path, sample_interval_s=None) as run:
+        sender = AlertSender(run.path, lambda: entries, put=lambda one: told.append(one.rule), note=print)
+        sender.look()
+        del entries[0]
+        run.metric("loss", 2.0)
+        run.metric("acc", 2.0)
+        run.recorder.files.flush()
+        sender.look()
+    assert told == ["acc > 1"]

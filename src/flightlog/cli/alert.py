@@ -1,7 +1,7 @@
 """Tells when something happens to a run: on the terminal, by mail or chat, at a webhook, or by a command.
 
     flightlog alert latest --when failed --when stuck
-    flightlog alert latest --when 'loss is NaN' --notify mailto://user:password@example.org
+    flightlog alert latest --when 'loss is NaN' --notify ntfy://my-topic
     flightlog alert latest --when 'memory > 90 %' --webhook https://example.org/hook --every 10m
     flightlog alert latest --when 'SELECT task FROM tasks WHERE duration_s > 3600' --once
     flightlog alert --test --notify ntfy://my-topic
@@ -23,7 +23,8 @@ what is only printed is not remembered. Sending is retried for five minutes. The
 exit code is 1. `--fired` lists what was sent.
 
 [Alerts](../alerts.md) says what a command and a webhook get, and how a manifest, a program or the variable
-`FLIGHTLOG_ALERTS`, whose entries are used without `--when`, asks for alerts.
+`FLIGHTLOG_ALERTS`, whose entries are used without `--when`, asks for alerts. Put addresses with passwords or
+tokens there, or into a file that it names: everybody on the machine can see arguments of commands (`ps`).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def alert(
 ) -> None:
     """Tell when a run fails, finishes, gets stuck, or a metric is off.
 
-    Example: flightlog alert latest --when failed --notify mailto://user:password@example.org
+    Example: flightlog alert latest --when failed --notify ntfy://my-topic
     """
     from msgspec import json
 
@@ -130,25 +131,37 @@ def _words(command: str | None) -> list[str]:
         raise UsageError(f"--command cannot be split into words: {error}") from None
 
 
+def _stamp(file: Path) -> tuple[int, ...]:
+    """What changes with a file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 class _AskedEntries:
-    """The entries of the variable; of a file that it names, read again whenever it has changed."""
+    """The entries of the variable; of a file that it names, read again whenever it has changed.
+
+    They are kept where it cannot be read.
+    """
 
     def __init__(self) -> None:
         value = os.environ.get(VARIABLE, "").strip()
         self._file = Path(value[1:]).expanduser() if value.startswith("@") else None
-        self._stamp: object = None
+        self._stamp: tuple[int, ...] | None = None
         self._entries = self._read(value) if self._file is None and value else []
 
     def __call__(self) -> Sequence[AlertEntry]:
-        if self._file is not None:
+        if self._file is not None and (stamp := _stamp(self._file)) != self._stamp:
             try:
-                found = self._file.stat()
-                if self._stamp != (found.st_ino, found.st_mtime_ns):
-                    self._entries = self._read(self._file.read_text("utf-8"))
-                    self._stamp = found.st_ino, found.st_mtime_ns
-            except OSError as error:
+                self._entries = self._read(self._file.read_text("utf-8"))
+            except (OSError, UnicodeDecodeError, UsageError) as error:  # gone, or half-saved
+                why = f"cannot read {self._file}: {getattr(error, 'strerror', None) or error}"
                 if self._stamp is None:
-                    raise UsageError(f"cannot read {self._file}: {error.strerror or error}") from None
+                    raise UsageError(why) from None
+                note(f"{why}; its entries stay as they were")
+            self._stamp = stamp
         return self._entries
 
     @staticmethod

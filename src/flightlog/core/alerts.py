@@ -9,7 +9,8 @@
     loss < 0.01 for 5 steps         so many values in a row; one where nothing is said
     SELECT …                        a query of `flightlog sql` that gives a row
 
-A metric may stand in quotes: `"learning rate" < 1e-6`, or `'memory' > 100` for a metric of that name.
+A metric may stand in quotes: `"learning rate" < 1e-6`, or `'memory' > 100` for a metric of that name. It has
+to where its name reads as a query: `"select best" > 1`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ ACCEPTED = (
     f"accepted are {', '.join(WORDS)}; 'memory > 90 %', 'gpu memory > 90 %'; 'METRIC is NaN', 'METRIC is not "
     "finite'; 'METRIC < NUMBER' (or <=, >, >=), 'METRIC < NUMBER for N steps'; and a query: 'SELECT …'"
 )
-_QUERY = re.compile(r"(?:select|with|from)\b", re.IGNORECASE)
+_QUERY = re.compile(r"(?:select|with|from)(?=[\s(*\"'])", re.IGNORECASE)
+_CLAUSE = re.compile(r"select\b|.*\s(?:select|where|having|qualify|join)\b", re.IGNORECASE | re.DOTALL)
+"""What a query has, and hardly the name of a metric, such as `from scratch`."""
 _NAME = r"""(?:"(?P<double>[^"]+)"|'(?P<single>[^']+)'|(?P<bare>[^"'<>=]*[^"'<>=\s]))"""
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _COMPARED = re.compile(
@@ -79,13 +82,14 @@ def parse_rule(text: str) -> AlertRule:
     plain = " ".join(text.lower().split())
     if plain in WORDS:
         return AlertRule(text=text, kind=plain)
-    if _QUERY.match(text):
+    nonfinite, compared = _NONFINITE.fullmatch(text), _COMPARED.fullmatch(text)
+    if _QUERY.match(text) and (_CLAUSE.match(text) or not (nonfinite or compared)):
         return AlertRule(text=text, kind="query")
-    if found := _NONFINITE.fullmatch(text):
-        only_nan = found["what"].lower() == "nan"
-        return AlertRule(text=text, kind="nonfinite", metric=_metric(found), only_nan=only_nan)
-    if found := _COMPARED.fullmatch(text):
-        return _comparison(text, found)
+    if nonfinite:
+        only_nan = nonfinite["what"].lower() == "nan"
+        return AlertRule(text=text, kind="nonfinite", metric=_metric(nonfinite), only_nan=only_nan)
+    if compared:
+        return _comparison(text, compared)
     near = get_close_matches(plain, WORDS, n=1, cutoff=0.7)
     hint = f"did you mean {near[0]!r}? A" if near else "a"
     raise UsageError(f"{_shown(text)} is no rule of an alert; {hint}{ACCEPTED[1:]}")

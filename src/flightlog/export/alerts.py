@@ -532,6 +532,8 @@ class AlertSender:
 
     def _all_rules(self) -> list[AlertRule]:
         entries = self._entries()
+        for gone in self._watched.keys() - {*entries}:
+            del self._watched[gone]
         for entry in entries:
             if entry not in self._watched:
                 try:
