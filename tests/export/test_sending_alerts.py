@@ -19,7 +19,7 @@ from builders.task_events import completed, failed, started, submitted
 import flightlog
 from flightlog.core.alerts import Alert, AlertEntry, address_mark
 from flightlog.core.errors import UsageError
-from flightlog.export.alerts import AlertSender, NotSent, actions_of, read_fired, send_test
+from flightlog.export.alerts import AlertSender, FiredAlerts, NotSent, actions_of, read_fired, send_test
 from flightlog.store import layout
 
 ALERT = Alert(
@@ -349,6 +349,22 @@ def test_several_processes_send_an_alert_once(run: Path, world: World, receiver:
     assert (receiver.requests, len(receiver.posted), world.said) == (3, 3, [])
     assert len(read_fired(run)) == 3
     assert list((run / layout.FOLLOWERS).glob("*.lock")) == []
+
+
+def test_an_alert_that_cannot_be_written_down_is_said_and_the_next_one_is_sent(
+    run: Path, world: World, receiver: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = [UnicodeEncodeError("utf-8", "x", 0, 1, "surrogates not allowed")]
+    write = FiredAlerts.write
+
+    def failing(*args: object) -> None:
+        if problems:
+            raise problems.pop()
+        write(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FiredAlerts, "write", failing)
+    world.sender(run, AlertEntry(when=("finished", "failed"), webhook=receiver.address)).follow()
+    assert (len(receiver.posted), len(world.said), len(read_fired(run))) == (3, 1, 2)
 
 
 def test_a_redirect_is_not_taken_for_a_delivery(run: Path, world: World, receiver: Hook) -> None:

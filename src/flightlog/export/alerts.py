@@ -287,7 +287,8 @@ class FiredAlerts:
     def key(self, action: Action) -> str:
         """What tells an action apart from others in the file, without saying anything of it."""
         if action.identity not in self._keys:
-            made = blake2b(action.identity.encode(), digest_size=16, key=self._secret)
+            identity = action.identity.encode("utf-8", "surrogateescape")
+            made = blake2b(identity, digest_size=16, key=self._secret)
             self._keys[action.identity] = made.hexdigest()
         return self._keys[action.identity]
 
@@ -437,7 +438,11 @@ class AlertDelivery:
     def _send_all(self, action: Action, queue: Queue[_Unsent | None]) -> None:
         problem = None
         while (one := queue.get()) is not None:
-            problem = self._send(action, one, problem)
+            try:
+                problem = self._send(action, one, problem)
+            except Exception as error:  # noqa: BLE001 - the next one is sent all the same
+                problem = redact_text(f"{type(error).__name__}: {first_line(str(error))}")
+                self.say(f"an alert could not be sent to {action.to}: {problem}")
 
     def _send(self, action: Action, one: _Unsent, before: str | None) -> str | None:
         """Send, and retry while that may help; gives the problem there was in the end.
