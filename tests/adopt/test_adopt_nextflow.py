@@ -136,7 +136,7 @@ def table(folder: Path, columns: list[str], rows: list[list[str]], name: str = "
 
 def test_a_default_trace_gives_tasks_with_durations_usage_and_ends(tmp_path: Path) -> None:
     adoption, run = adopt_one(table(tmp_path, DEFAULT, ROWS), tmp_path / "runs")
-    tasks = events_of(run, "tasks")
+    tasks = sorted(events_of(run, "tasks"), key=lambda event: event.timestamp)
     done = [event for event in tasks if isinstance(event, TaskCompleted)]
     assert [
         (e.task, e.task_id, e.attempt, e.duration_s, e.cpu_s, e.peak_rss_bytes, e.timestamp[11:23])

@@ -60,13 +60,31 @@ def test_what_was_recorded_before_can_be_left_out(run, capsys):
     ("arguments", "said"),
     [
         (["--events", "metrik"], "no event is called 'metrik'. Did you mean 'metric'?"),
-        (["--since", "x"], "that is no position in a run"),
-        (["--since", "x", "--from-now"], "give one of since and from_now"),
+        (["--since", "x"], "give the whole text that says where an earlier `follow` ended"),
+        (["--since", "x", "--from-now"], "give one of --since and --from-now"),
     ],
 )
 def test_misuse_is_said(run, capsys, arguments, said):
     assert main(["follow", str(run), *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_blanks_and_a_comma_too_many_name_no_kind(run, capsys):
+    assert main(["follow", str(run), "--events", "span, metric,"]) == 0
+    assert {line.split()[1] for line in lines(capsys)} == {"metric", "span"}
+
+
+def test_kinds_that_no_process_has_defined_are_told(tmp_path, capsys):
+    Epoch = flightlog.define_event("followed.Epoch", loss=float)
+    with flightlog.record("follow", runs_dir=tmp_path, sample_interval_s=None) as run:
+        run.event(Epoch(loss=0.5))
+    assert main(["follow", str(run.path), "--events", "followed.Epoch,followed.Epoche"]) == 0
+    out, said = capsys.readouterr()
+    assert out[23:] == "  followed.Epoch   loss=0.5\n"
+    assert said == (
+        "flightlog: no process of the run has defined an event 'followed.Epoche' so far. "
+        "Did you mean 'followed.Epoch'?\n"
+    )
 
 
 def test_ctrl_c_says_how_to_go_on_and_the_rest_follows(tmp_path, capsys):

@@ -13,7 +13,8 @@ run that has ended it prints what there is.
 
 `--events` names kinds of events: those in [the reference of events](../events.md), and those that the program
 defined, such as `training.Epoch`. `--format json` prints one JSON object per line, as in the files of the
-run; [Live events](../live.md) says how a program follows a run by itself.
+run, without fields that this version of Flightlog does not know; [Live events](../live.md) says how a program
+follows a run by itself.
 
 Ctrl-C ends the command, with exit code 130, and says how to go on: `--since` with a position begins behind
 the last event that was printed.
@@ -29,11 +30,13 @@ import typer
 
 from flightlog.cli.options import RunId, RunRef, RunsDir, flag, open_named, option
 from flightlog.cli.output import columns, note, put, put_text
+from flightlog.core.errors import UsageError
 from flightlog.events.codec import UnknownEvent
 from flightlog.show.terminal import clean, fit
 
 if TYPE_CHECKING:
     from flightlog.store.read.lines import AnyEvent
+    from flightlog.store.run import Run
 
 _PLAIN = ("timestamp", "writer", "seq", "event", "trace_id", "span_id", "parent_id", "thread")
 """What a line of text says elsewhere, or leaves out."""
@@ -63,8 +66,11 @@ def follow(
 
     Example: flightlog follow latest --events task_failed
     """
-    kinds = [kind for several in events or () for kind in several.split(",")] or None
+    if since is not None and from_now:
+        raise UsageError("give one of --since and --from-now")
+    kinds = [kind.strip() for several in events or () for kind in several.split(",") if kind.strip()] or None
     opened = open_named(run, run_id, runs_dir=runs_dir)
+    _note_undefined(opened, {kind for kind in kinds or () if "." in kind})
     stream = opened.follow(events=kinds, since=since, from_now=from_now)
     position, said = stream.position, 0
     try:
@@ -84,6 +90,17 @@ def follow(
         raise
     if stream.missing:
         note(f"{stream.missing:,} events are missing in the files of the run")
+
+
+def _note_undefined(run: Run, users: set[str]) -> None:
+    """Tell of users' kinds that no process has defined: of a run that goes on they may still come."""
+    from flightlog.core.plugins import did_you_mean
+    from flightlog.events import EventDefined
+
+    found = run.events(EventDefined.stream) if users else ()
+    defined = {event.name for event in found if isinstance(event, EventDefined)}
+    for kind in sorted(users - defined):
+        note(f"no process of the run has defined an event {kind!r} so far.{did_you_mean(kind, defined)}")
 
 
 def _json_line(event: AnyEvent) -> str:

@@ -318,3 +318,13 @@ def test_lines_of_tasks_are_put_in_order_of_time_and_each_is_kept(tmp_path):
     order_tasks(tmp_path)
     assert file.stat().st_ino == inode
     order_tasks(tmp_path / "nothing")
+
+
+def test_lines_of_one_process_stay_in_their_order_where_its_clock_was_set_back(tmp_path):
+    file = tmp_path / "tasks.jsonl"
+    steps = [
+        line(OWNER, seq).replace(b'"seq":%d' % seq, b'"seq":%d' % at) for at, seq in enumerate((1, 4, 2))
+    ]
+    file.write_bytes(b"".join([*steps, line(CHILD, 3), line(CHILD, 5)]))
+    order_tasks(tmp_path)
+    assert file.read_bytes() == b"".join([steps[0], line(CHILD, 3), *steps[1:], line(CHILD, 5)])

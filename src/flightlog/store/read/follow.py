@@ -424,7 +424,7 @@ def decode_position(text: str) -> _Numbers:
         return msgspec.json.decode(unpacked, type=_Numbers)
     except (ValueError, TypeError, binascii.Error, zlib.error) as error:
         raise UsageError(
-            "that is no position in a run: give what `position` of a stream of events gave, as it is"
+            "that is no position in a run: give the whole text that says where an earlier `follow` ended"
         ) from error
 
 

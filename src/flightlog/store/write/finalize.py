@@ -109,22 +109,25 @@ def seal(
 
 
 _TIMESTAMP = re.compile(rb'"timestamp":"([^"]*)"')
+_WRITER = re.compile(rb'"writer":"([^"]*)"')
 
 
 def order_tasks(path: Path) -> None:
     """Put the lines of tasks into the order of time, so that starts, which workers write, stand before ends.
 
-    Joined files have the lines of one process behind those of another. Large files stay as they are. Lines
-    without a time stay behind the one before them. Raises OSError.
+    Joined files have the lines of one process behind those of another. The lines of one stay in their order,
+    also where its clock was set back. Large files stay as they are. Lines without a time stay behind the one
+    before them. Raises OSError.
     """
     file = layout.stream_file(path, "tasks")
     if not 0 < _size(file) <= StoreLimits.max_ordered_tasks_bytes:
         return
     *lines, torn = file.read_bytes().split(b"\n")
-    moments, moment = list[bytes](), b""
+    moments, moment, latest = list[bytes](), b"", dict[bytes, bytes]()
     for line in lines:
-        found = _TIMESTAMP.search(line)
-        moment = found[1] if found else moment
+        if found := _TIMESTAMP.search(line):
+            writer = wrote[1] if (wrote := _WRITER.search(line)) else b""
+            moment = latest[writer] = max(found[1], latest.get(writer, b""))
         moments.append(moment)
     ordered = sorted(range(len(lines)), key=moments.__getitem__)
     if ordered != list(range(len(lines))):
