@@ -49,7 +49,7 @@ class Look(NamedTuple):
     failed: Sequence[Mapping[str, Any]]
     """Failed tasks, the newest first; see `_FAILED`."""
     last_sign: str | None = None
-    """Of a run that may have crashed on another host: when it was last heard of."""
+    """Of a run that may have crashed on another host: when its last heartbeat came."""
 
 
 Answer = tuple[dict[str, list[Found]], list[dict[str, Any]]]
