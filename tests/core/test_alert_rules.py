@@ -162,3 +162,4 @@ def test_addresses_that_look_alike_are_told_apart_and_not_by_their_passwords() -
     assert len(marks) > 18
     assert address_mark("mailto://me:one@host") == address_mark("mailto://me:two@host?pass=three")
     assert address_mark("mailto://me:one@host") != address_mark("mailto://you:one@host")
+    assert address_mark("https://host/hook?key=one") != address_mark("https://host/hook?key=two")

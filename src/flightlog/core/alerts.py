@@ -227,8 +227,11 @@ def address_mark(address: str) -> str:
     from hashlib import sha256
 
     scheme, _, rest = address.partition("://")
-    user, at, place = rest.partition("?")[0].rpartition("@")
-    return sha256(f"{scheme}://{user.partition(':')[0]}{at}{place}".encode()).hexdigest()[:4]
+    rest, _, query = rest.partition("?")
+    user, at, place = rest.rpartition("@")
+    shown = [one for one in query.split("&") if not one.lower().startswith(("pass", "pw"))]
+    text = f"{scheme}://{user.partition(':')[0]}{at}{place}{'&'.join(shown)}"
+    return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:4]
 
 
 def without_address(text: str, address: str) -> str:
