@@ -137,6 +137,10 @@ class RecordLimits:
     # subscribers.py
     max_delivered_together: Final = 1_000
     """Events that a subscriber is given, or an event loop is asked to deliver, at a time."""
+    max_waiting_events: Final = 20_000
+    """Events that wait in memory for a subscriber before it reads the files by itself."""
+    room_wait_s: Final = 0.1
+    """How long others wait for a subscriber whose capacity is used up, before it counts as slow."""
     loop_turn_s: Final = 0.002
     """How long events are delivered on an event loop before other coroutines have their turn."""
     stuck_subscriber_s: Final = 1.0

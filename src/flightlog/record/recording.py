@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.interruption import HandlersWait, pass_interruption
 from flightlog.core.settings import DEFAULT_RUNS_DIR, read_settings
-from flightlog.core.threads import quick_handovers
+from flightlog.core.threads import Thread, quick_handovers
 from flightlog.record import span as spans
 from flightlog.record.context import active_runs, join_with
 from flightlog.record.failure import on_out_of_memory
+from flightlog.record.limits import RecordLimits
 from flightlog.record.span import NOOP, NoopSpan
 from flightlog.record.values import ask
 from flightlog.store.readable import Readable
@@ -129,12 +131,32 @@ class Recording:
 
     async def __aexit__(self, *error: Any) -> None:
         owned = self._owned[-1] if self._owned else None
-        subscribers = None if owned is None else owned.run.recorder.subscribers
-        if subscribers is not None:
-            await subscribers.settle()  # while the loop can run what they call
-        self.__exit__(*error)
-        if subscribers is not None:
-            await subscribers.settle()
+        if owned is None or not owned.run.recorder.subscribers.need_this_loop():
+            self.__exit__(*error)
+        else:
+            await self._end_in_thread(*error)
+
+    async def _end_in_thread(self, *error: Any) -> None:
+        """Leave the block on a thread, so that the event loop can run what subscribers are; also where this
+        is cancelled.
+        """
+        import asyncio
+
+        before = copy_context()
+        context, cancelled = before.copy(), None
+        thread = Thread(target=context.run, args=(self.__exit__, *error), name="flightlog-end")
+        thread.start()
+        while thread.is_alive():
+            try:
+                await asyncio.sleep(RecordLimits.loop_turn_s)
+            except asyncio.CancelledError as cancellation:
+                cancelled = cancellation
+        for variable, value in context.items():
+            if before.get(variable, before) is not value:
+                variable.set(value)
+        settle_signals()
+        if cancelled is not None:
+            raise cancelled
 
     def __call__(self, function: F) -> F:
         """Each call of the function is a run."""

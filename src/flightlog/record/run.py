@@ -143,9 +143,10 @@ class LiveRun(Displayed, Readable):
 
         A function is called on a thread of its own. A coroutine function runs on the event loop that runs
         now, one call at a time, without keeping the loop from its other work; where no loop runs, on one of
-        its own. With `batch` it is given a list of events, as many as have come. Who is slow falls behind and
-        misses nothing, unless a `capacity` says how many events may wait: later ones are then dropped. The
-        end of the run waits for subscribers for some seconds; what they missed is counted.
+        its own. What a function returns is awaited there, too, if it can be. With `batch` it is given a list
+        of events, as many as have come. Who is slow falls behind and misses nothing, unless a `capacity` says
+        how many events may wait: later ones are then dropped. The end of the run waits for subscribers for
+        some seconds; what they missed is counted.
 
         Gives the function that unsubscribes, which delivers what is waiting first.
         """

@@ -33,9 +33,11 @@ class StoreLimits:
     min_follow_pause_s: Final = 0.1
     """Pause between two looks at the files of a run while something comes."""
     max_follow_pause_s: Final = 0.3
-    """The longest pause: an event of a process on this host is given within half a second."""
-    follow_pause_per_look: Final = 10.0
-    """Looks take a tenth of the time at most, where pauses need not be longer than the longest."""
+    """The longest pause, unless looks take long: an event of a process on this host is given within half a
+    second."""
+    follow_pause_per_look: Final = 20.0
+    """Seconds of pause for each second of CPU time that a look takes, even where nothing has come: with
+    hundreds of writers looks are rarer, and take a twentieth of a core at most."""
     missing_line_wait_s: Final = 1.0
     """How long later lines of a writer wait for one that is missing: another thread may be writing it."""
     max_held_events: Final = 10_000

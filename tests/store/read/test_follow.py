@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 import msgspec
@@ -118,6 +118,24 @@ def test_from_now_gives_only_what_comes(tmp_path):
         run.metric("loss", -1.0)
     assert values(stream) == [-1.0]
     assert list(Run(run.path).follow(from_now=True)) == []
+
+
+@pytest.mark.parametrize(("look_s", "pause_s"), [(0.001, 0.3), (0.1, 2.0)])
+def test_looks_that_take_long_are_rarer(tmp_path, look_s, pause_s):
+    spent = count(step=look_s)
+    stream = going_on(tmp_path, clock=lambda: 0.0, cpu_clock=lambda: next(spent))
+    for _ in range(5):
+        stream.look()
+    assert stream.pause_s == pytest.approx(pause_s)
+
+
+def test_kinds_that_are_added_come_from_then_on(tmp_path):
+    with record(tmp_path) as run:
+        run.metric("loss", 1.0)
+        stream = going_on(run.path, events="span", from_now=True)
+        stream.widen("metric")
+        run.metric("loss", 2.0)
+        assert values(stream.poll()) == [2.0]
 
 
 def test_lines_are_in_order_and_a_missing_one_is_waited_for_a_moment(tmp_path):

@@ -272,8 +272,8 @@ _COUNTED = {
     "metrics_not_numbers": "metrics were given no number",
     "spans_open_at_close": "spans were open when the run closed",
     "spans_unattributed": "spans could belong to several runs and are in none",
-    "subscriber_dropped": "events were missed by subscribers that were too slow; they are in the files",
-    "subscriber_errors": "errors were raised by subscribers",
+    "subscriber_dropped": "events were missed by subscribers (too slow, or ended); they are in the files",
+    "subscriber_errors": "events were given to subscribers that raised",
 }
 
 

@@ -92,6 +92,7 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         is_over: Callable[[], bool] | None = None,
         learn: bool = True,
         clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """`is_over` stands for what the run's documents say, and without `learn` no event is defined that
         this process does not know: for whoever follows a run from inside of it.
@@ -101,7 +102,7 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         self.path, self._where = path, where
         self._kinds = None if events is None else kind_names(events)
         self._streams = None if self._kinds is None else streams_of(self._kinds)
-        self._learn, self._clock, self._asked = learn, clock, is_over
+        self._learn, self._clock, self._cpu_clock, self._asked = learn, clock, cpu_clock, is_over
         self.over = False
         """Whether everything is read, and nothing more can come."""
         self.patient = True
@@ -132,7 +133,7 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
     def position(self) -> str:
         """How far the events were given: what `since` takes, in this process or another. A short text."""
         numbers: _Numbers = {}
-        for (stream, writer), sequence in self._sequences.items():
+        for (stream, writer), sequence in list(self._sequences.items()):
             if ranges := sequence.given.ranges():
                 numbers.setdefault(stream, {})[writer] = ranges
         return encode_position(numbers)
@@ -148,14 +149,23 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
 
     @property
     def has_more(self) -> bool:
-        """Whether events were read that were not given yet."""
-        return bool(self._ready)
+        """Whether the last look is not read and given to its end yet."""
+        return bool(self._ready or self._under_way)
+
+    def widen(self, events: Kinds | None) -> None:
+        """Give these kinds too, all for None: what is recorded from now on. Thread-safe."""
+        if self._kinds is None or (events is not None and kind_names(events) <= self._kinds):
+            return
+        with self._lock:
+            before = self._streams or ()
+            self._kinds = None if events is None else self._kinds | kind_names(events)
+            self._streams = None if self._kinds is None else streams_of(self._kinds)
+            self._skip_streams(stream for stream in self._parts() if stream not in before)
 
     @property
     def pause_s(self) -> float:
         """How long to wait before more is asked for; 0 where there is more at hand, or nothing to come."""
-        at_hand = self.over or self._ready or self._under_way
-        return 0.0 if at_hand else max(0.0, self._due - self._clock())
+        return 0.0 if self.over or self.has_more else max(0.0, self._due - self._clock())
 
     def poll(self, limit: int = StoreLimits.max_followed_events) -> list[AnyEvent]:
         """The next events that are there now, up to `limit`; none where there is nothing new."""
@@ -171,8 +181,10 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
     def look(self) -> bool:
         """Read a part of what is new; whether there was any. Thread-safe."""
         with self._lock:
-            began = self._clock()
-            if self._under_way or (not self.over and self._begin()):
+            began = self._cpu_clock()
+            is_new = self._under_way or (not self.over and self._begin())
+            spent_s = self._cpu_clock() - began
+            if is_new:
                 self._read()
             now, found = self._clock(), bool(self._new)
             if found:
@@ -182,8 +194,8 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
                 self._heard_at = now
             self.over = self._last and not self._under_way  # after the last events are at hand
             self._pause_s = StoreLimits.min_follow_pause_s if found else 2 * self._pause_s
-            pause_s = max(self._pause_s, StoreLimits.follow_pause_per_look * (now - began))
-            self._due = now + min(pause_s, StoreLimits.max_follow_pause_s)
+            pause_s = min(self._pause_s, StoreLimits.max_follow_pause_s)
+            self._due = now + max(pause_s, StoreLimits.follow_pause_per_look * spent_s)
             return bool(found or self._under_way)
 
     def __next__(self) -> AnyEvent:
@@ -344,7 +356,10 @@ class EventStream(Iterator[AnyEvent], AsyncIterator[AnyEvent]):
         if self._is_over():
             self.over = self._last = True
             return
-        for stream in self._parts():
+        self._skip_streams(self._parts())
+
+    def _skip_streams(self, streams: Iterable[str]) -> None:
+        for stream in streams:
             scan = self._follow(stream).scan
             scan.skip_to_end()
             for writer, seen in scan.coverage.items():
