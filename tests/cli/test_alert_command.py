@@ -200,6 +200,29 @@ def test_alerts_that_make_no_sense_do_not_hurt_the_run_and_are_said(
     assert "'fialed' is no rule of an alert; did you mean 'failed'?" in said
 
 
+def test_addresses_that_cannot_be_right_are_said_at_the_start_of_a_run(
+    tmp_path: Path, monkeypatch, caplog
+) -> None:
+    entries = [{"when": ["failed"], "webhook": f"ftp://{SECRET}"}, {"when": ["failed"], "notify": [SECRET]}]
+    monkeypatch.setenv("FLIGHTLOG_ALERTS", json.dumps(entries))
+    with flightlog.record("train", runs_dir=tmp_path, sample_interval_s=None):
+        said = [record.getMessage() for record in caplog.records]
+    assert [line.partition(";")[0] for line in said] == [
+        "FLIGHTLOG_ALERTS: ftp://[redacted] is no webhook: write http://HOST/… or https://HOST/…",
+        "FLIGHTLOG_ALERTS: [redacted] is no address that Apprise understands",
+    ]
+
+
+def test_a_variable_that_is_no_list_of_alerts_is_said_at_the_start_of_a_run(
+    tmp_path: Path, monkeypatch, caplog
+) -> None:
+    monkeypatch.setenv("FLIGHTLOG_ALERTS", "@/no/such/file")
+    with flightlog.record("train", runs_dir=tmp_path, sample_interval_s=None) as run:
+        [said] = [record.getMessage() for record in caplog.records]
+        assert followers_of(run.path) == ()
+    assert "/no/such/file" in said
+
+
 PROGRAM = """
 import os, sys, time, flightlog
 with flightlog.record("train", runs_dir=sys.argv[1]) as run:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -48,6 +49,7 @@ ACCEPTED = (
     f"accepted are {', '.join(WORDS)}; 'memory > 90 %', 'gpu memory > 90 %'; 'METRIC is NaN', 'METRIC is not "
     "finite'; 'METRIC < NUMBER' (or <=, >, >=), 'METRIC < NUMBER for N steps'; and a query: 'SELECT …'"
 )
+NO_APPRISE = "notifications need Apprise, which is not installed: pip install 'flightlog[alerts]'"
 _QUERY = re.compile(r"(?:select|with|from)(?=[\s(*\"'])", re.IGNORECASE)
 _CLAUSE = re.compile(r"select\b|.*\s(?:select|where|having|qualify|join)\b", re.IGNORECASE | re.DOTALL)
 """What a query has, and hardly the name of a metric, such as `from scratch`."""
@@ -147,6 +149,18 @@ class AlertEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             parse_rule(rule)
         parse_age(self.every)
 
+    def problems(self) -> list[str]:
+        """Why it cannot be sent somewhere, as far as that is seen without sending anything."""
+        found = [webhook_problem(self.webhook)] if self.webhook is not None else []
+        found += [
+            f"{public_address(address)} is no address that Apprise understands"
+            for address in self.notify
+            if "://" not in address
+        ]
+        if self.notify and find_spec("apprise") is None:
+            found.append(NO_APPRISE)
+        return [problem for problem in found if problem]
+
     @property
     def every_s(self) -> float:
         """The same in seconds; a `UsageError` where it is no time."""
@@ -218,6 +232,22 @@ def public_address(address: str) -> str:
         more = f"/{REDACTED}" if parts.path.strip("/") or parts.query or parts.fragment else ""
         return f"{parts.scheme}://{host}{port}{more}"
     return f"{parts.scheme}://{REDACTED}" if parts.scheme else REDACTED
+
+
+def webhook_problem(address: str) -> str | None:
+    """Why requests cannot be sent to an address; None where they can."""
+    try:
+        parts = urlsplit(address)
+        right = (
+            parts.scheme in {"http", "https"}
+            and bool(parts.hostname)
+            and parts.port != 0  # raises where it is no number
+            and re.fullmatch("[!-~]+", address) is not None
+        )
+    except ValueError:
+        right = False
+    shown = public_address(address)
+    return None if right else f"{shown} is no webhook: write http://HOST/… or https://HOST/…"
 
 
 def address_mark(address: str) -> str:

@@ -27,7 +27,6 @@ from queue import Queue
 from tempfile import TemporaryFile
 from threading import Lock, Thread, get_ident
 from typing import NamedTuple, Self
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import asdict
@@ -35,6 +34,7 @@ from msgspec.structs import asdict
 from flightlog.analyze.alerts import Found, RuleWatch
 from flightlog.analyze.live.results import LiveState, update_pause_s
 from flightlog.core.alerts import (
+    NO_APPRISE,
     Alert,
     AlertEntry,
     AlertRule,
@@ -42,6 +42,7 @@ from flightlog.core.alerts import (
     address_mark,
     parse_rule,
     public_address,
+    webhook_problem,
     without_address,
 )
 from flightlog.core.errors import FlightlogError, MissingExtra, UsageError
@@ -142,8 +143,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _webhook(address: str) -> Action:
-    if not _is_web_address(address):
-        raise UsageError(f"{public_address(address)} is no webhook: write http://HOST/… or https://HOST/…")
+    if problem := webhook_problem(address):
+        raise UsageError(problem)
     opener = urllib.request.build_opener(_NoRedirects)
 
     def send(alert: Alert) -> None:
@@ -167,27 +168,11 @@ def _webhook(address: str) -> Action:
     return Action(shown, f"webhook {address}", send)
 
 
-def _is_web_address(address: str) -> bool:
-    """Whether requests can be sent there."""
-    try:
-        parts = urlsplit(address)
-        return (
-            parts.scheme in {"http", "https"}
-            and bool(parts.hostname)
-            and parts.port != 0  # raises where it is no number
-            and re.fullmatch("[!-~]+", address) is not None
-        )
-    except ValueError:
-        return False
-
-
 def _notifier(address: str) -> Action:
     try:
         import apprise
     except ImportError:
-        raise MissingExtra(
-            "notifications need Apprise, which is not installed: pip install 'flightlog[alerts]'"
-        ) from None
+        raise MissingExtra(NO_APPRISE) from None
     server = apprise.Apprise(asset=apprise.AppriseAsset(async_mode=False))  # on the thread that sends
     with warnings.catch_warnings():  # of modules that it loads for every kind of address
         warnings.simplefilter("ignore")

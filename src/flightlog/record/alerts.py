@@ -109,6 +109,8 @@ def _log(alert: Alert) -> None:
 def watch_entries(run: LiveRun, entries: Sequence[AlertEntry], environ: Mapping[str, str]) -> None:
     """Have alerts looked for while a run is recorded; those without an action are logged. Never raises."""
     try:
+        for problem in (problem for entry in entries for problem in entry.problems()):
+            run.recorder.trouble(problem, f"alerts of the manifest: {problem}")
         name = listener_of(run).log_name if not all(entry.has_action for entry in entries) else ""
         asked = [
             entry if entry.has_action else msgspec.structs.replace(entry, program=name) for entry in entries

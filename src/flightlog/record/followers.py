@@ -109,8 +109,30 @@ def start_asked(
     `sent_otherwise` are signals, such as `traces`, that the program sends to OpenTelemetry's endpoint itself.
     """
     environ = os.environ | {f"OTEL_{signal.upper()}_EXPORTER": "none" for signal in sent_otherwise}
-    for name, arguments in asked_followers(run_path, settings).items():
+    asked = asked_followers(run_path, settings)
+    problems: list[str] = []
+    if settings.alerts:  # what is wrong with them is said at once, and not when the run is over
+        try:
+            problems += _alert_problems(environ.get("FLIGHTLOG_ALERTS", "[]").strip())
+        except Exception as error:  # noqa: BLE001 - no list of entries, or a file that cannot be read
+            problems.append(f"{error}; no alerts are looked for")
+            del asked[ALERTS]
+    for problem in problems:
+        message = f"FLIGHTLOG_ALERTS: {problem}"
+        if trouble is not None:
+            trouble(message, message)
+        else:
+            log.warning("%s", message)
+    for name, arguments in asked.items():
         start_follower(run_path, name, arguments, environ=environ, trouble=trouble)
+
+
+def _alert_problems(value: str) -> list[str]:
+    """Where alerts that a variable asks for cannot be sent; raises where it is no list of entries."""
+    from flightlog.core.alerts import read_entries
+
+    text = Path(value[1:]).expanduser().read_text("utf-8") if value.startswith("@") else value
+    return [problem for entry in read_entries(text) for problem in entry.problems()]
 
 
 def start_follower(
