@@ -55,8 +55,8 @@ class AttemptSpan(Span):
         start = self._start
         usage = self._meter.stop()
         self.duration_s = None if start is None else (end - start) / 1e9
-        metrics, marks = clean(self.metrics, keys_secret=False) if self.metrics else ({}, {})
-        tags, tag_marks = clean(self.tags) if self.tags else ({}, {})
+        metrics, marks = clean(self.metrics, keys_secret=False)
+        tags, tag_marks = clean(self.tags)
         sink, self._sink, self._start = self._sink, None, None
         if sink is not None:
             sink.open.pop(self.span_id, None)

@@ -151,10 +151,12 @@ def sample_worker(run: LiveRun, worker: str, home: SampledFrom) -> Sampling | No
     is left.
 
     On another host than the run's own the machine is sampled too, by one process of all that record the same
-    run there. None where there is nothing to do: nothing is sampled, or the run's own process sees this one
-    among those below it.
+    run there. None where there is nothing to do: nothing is sampled, or this is the run's own process, or one
+    that it sees among those below it.
     """
-    if home.interval_s is None or (home.host == this_host() and is_below(home.pid)):
+    if home.interval_s is None or (
+        home.host == this_host() and (home.pid == os.getpid() or is_below(home.pid))
+    ):
         return None
 
     def samplers() -> Sequence[Sampler]:
