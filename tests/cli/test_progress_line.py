@@ -266,8 +266,9 @@ def test_every_command_that_may_take_a_while_says_what_it_does() -> None:
     from flightlog.cli.main import COMMANDS, module_of
 
     silent = {name for name in COMMANDS if not hasattr(module_of(name), "DOING")}
-    # What they show is their own: the command's output, the bar of a session; the rest is done at once.
-    assert silent == {"run", "demo", "validate", "explain", "schema"}
+    # What they show is their own: the command's output, the bar of a session, events and alerts as they come;
+    # the rest is done at once.
+    assert silent == {"run", "demo", "follow", "alert", "validate", "explain", "schema"}
 
 
 class OnTerminal:

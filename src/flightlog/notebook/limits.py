@@ -29,6 +29,8 @@ class NotebookLimits:
     """Time between two printed lines, where a display cannot be updated."""
     display_interval_s: Final = 0.5
     """Time between two updates of a display."""
+    end_check_s: Final = 0.1
+    """How soon the end of a run that the notebook records is shown."""
     read_limit_s: Final = 0.5
     """How long a large run is read before it is shown how far that is."""
     max_live_rows: Final = 6

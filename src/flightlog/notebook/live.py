@@ -149,7 +149,7 @@ def follow(
 
     path = path_of(run)
     if wait is None:
-        wait = all(path.resolve() != own.path.resolve() for own in active_runs())
+        wait = not _is_recorded_here(path)
     if follower is None:
         from flightlog.analyze.live.follow import FollowedRun
 
@@ -159,20 +159,31 @@ def follow(
         state = watched.update(NotebookLimits.read_limit_s)
         shown = show(state_html(state))  # in this cell: what is first shown after its end reaches no page
         if wait:
-            _go_on(watched, state, shown, every_s)
+            _go_on(watched, path, state, shown, every_s)
             return
     except KeyboardInterrupt:  # that is how one stops looking; the run goes on
         return
     threading.Thread(
-        target=_aside, args=(watched, state, shown, every_s), name="flightlog-follow", daemon=True
+        target=_aside, args=(watched, path, state, shown, every_s), name="flightlog-follow", daemon=True
     ).start()
 
 
-def _go_on(watched: FollowedRun, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
+def _is_recorded_here(path: Path) -> bool:
+    return any(path.resolve() == own.path.resolve() for own in active_runs())
+
+
+def _pause(pause_s: float, path: Path) -> None:
+    """Wait so long, or until a run that this process records has ended."""
+    here, until = _is_recorded_here(path), time.monotonic() + pause_s
+    while (left_s := until - time.monotonic()) > 0 and (not here or _is_recorded_here(path)):
+        time.sleep(min(left_s, NotebookLimits.end_check_s) if here else left_s)
+
+
+def _go_on(watched: FollowedRun, path: Path, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
     before = state_html(state)
     pause_s = every_s
     while state.status == "running" or state.reading is not None:
-        time.sleep(pause_s)
+        _pause(pause_s, path)
         begun = time.thread_time()
         state = watched.update(NotebookLimits.read_limit_s)
         pause_s = update_pause_s(every_s, time.thread_time() - begun)
@@ -182,9 +193,9 @@ def _go_on(watched: FollowedRun, state: LiveState, shown: DisplayHandle, every_s
             before = html
 
 
-def _aside(watched: FollowedRun, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
+def _aside(watched: FollowedRun, path: Path, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
     try:
-        _go_on(watched, state, shown, every_s)
+        _go_on(watched, path, state, shown, every_s)
     except Exception:  # nobody waits for this thread, and the notebook goes on
         log.warning("the run cannot be followed any more", exc_info=True)
 
