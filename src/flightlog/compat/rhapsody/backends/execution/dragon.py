@@ -77,7 +77,7 @@ class DragonExecutionBackend(StandardBackend):
             self._take(task)
             try:
                 self._submit(task)
-            except Exception as error:  # noqa: BLE001 - what cannot be pickled or placed fails that task alone
+            except Exception as error:  # noqa: BLE001 - what cannot be sent fails that task alone
                 self._ended(task, "FAILED", failed(error))
 
     async def _cancel(self, uid: str) -> bool:
