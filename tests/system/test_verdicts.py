@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
     "name",
     [
         *("chain", "one_at_a_time", "lock_threads", "straggler", "imbalance", "retries", "slow_driver"),
-        *("failures_of_dependents", "hung", "diverging", "growing_loss", "sleeping", "pool"),
+        *("failures_of_dependents", "hung", "diverging", "growing_loss", "sleeping"),
         *("straggler_watched", "chain_watched", "sleeping_watched"),
     ],
 )
