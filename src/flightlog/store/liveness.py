@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from flightlog.core.descriptors import read_bytes
@@ -16,8 +17,11 @@ from flightlog.store.limits import StoreLimits
 ProcessStarted = Callable[[int], float | None]
 
 
+@cache
 def this_host() -> str:
-    """The name of this host, as it stands in `run.json` and `writer.json`."""
+    """The name of this host, as it stands in `run.json` and `writer.json`; looked up once, because every task
+    tells it.
+    """
     return os.uname().nodename
 
 
