@@ -55,6 +55,7 @@ def original(name: str) -> Any:
 
 
 if TYPE_CHECKING:
+    from contextvars import Context
     from threading import Lock as Lock  # noqa: PLC0414 - for others to import
     from threading import RLock as RLock  # noqa: PLC0414
     from threading import get_ident as get_ident  # noqa: PLC0414
@@ -398,3 +399,12 @@ class ForkGate:
     def _after_in_child(self) -> None:
         self._gate, self._inside = Condition(), 0
         self._forking.held = None
+
+
+def keep_changes(before: Context, after: Context) -> None:
+    """Set here the context variables that a call on another thread has changed: `after` is the copy of
+    `before` that it ran in.
+    """
+    for variable, value in after.items():
+        if before.get(variable, before) is not value:
+            variable.set(value)

@@ -22,6 +22,7 @@ from flightlog.record.run import LiveRun
 from flightlog.record.values import error_text
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes
+from flightlog.store.liveness import this_host
 
 log = logging.getLogger("flightlog")
 
@@ -43,7 +44,7 @@ class AlertListener:
     """Calls functions with the alerts that are meant for this process, on a thread; others are logged."""
 
     def __init__(self, run: LiveRun) -> None:
-        self.name = f"{os.uname().nodename}-{os.getpid()}"
+        self.name = f"{this_host()}-{os.getpid()}"
         """What alerts that its program asked for are addressed to: runs have processes on many hosts."""
         self.log_name = f"{self.name} log"
         """The same of alerts that are logged for others, such as a manifest."""

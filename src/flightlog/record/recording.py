@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.interruption import HandlersWait, pass_interruption
 from flightlog.core.settings import DEFAULT_RUNS_DIR, read_settings
-from flightlog.core.threads import Thread, quick_handovers
+from flightlog.core.threads import Thread, keep_changes, quick_handovers
 from flightlog.record import span as spans
 from flightlog.record.context import active_runs, join_with
 from flightlog.record.failure import on_out_of_memory
@@ -151,9 +151,7 @@ class Recording:
                 await asyncio.sleep(RecordLimits.loop_turn_s)
             except asyncio.CancelledError as cancellation:
                 cancelled = cancellation
-        for variable, value in context.items():
-            if before.get(variable, before) is not value:
-                variable.set(value)
+        keep_changes(before, context)
         settle_signals()
         if cancelled is not None:
             raise cancelled

@@ -124,9 +124,7 @@ class OwnThread:
                 await asyncio.wait((over.happened,))
             except asyncio.CancelledError as error:
                 cancelled = error
-        for variable, value in context.items():
-            if before.get(variable, before) is not value:
-                variable.set(value)
+        threads.keep_changes(before, context)
         if cancelled is not None and result.exception() is None:
             raise cancelled
         return result.result()

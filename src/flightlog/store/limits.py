@@ -90,6 +90,9 @@ class StoreLimits:
     finalize_sync_bytes: Final = 64 << 20
     """Joined bytes are brought to the disk after this many, so that the last sync is short."""
 
+    max_added_tallies: Final = 10_000
+    """Rows that were added to the counts of attempts of a followed run, after which these are made anew."""
+
     # Completing, headlines and the index of a runs folder
     max_completed_summary_bytes: Final = 16 << 20
     """A larger run is completed without its headline numbers, which readers count when they need them."""

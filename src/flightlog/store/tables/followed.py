@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flightlog.events.columns import columns, projection
+from flightlog.store.limits import StoreLimits
 from flightlog.store.tables import intervals
 from flightlog.store.tables.connection import plain_scratch, private_connection, text, utc_time
 from flightlog.store.tables.run_tables import BASE_NAME, RENAMED, RunTables, StreamTable
@@ -42,8 +43,6 @@ _OF_ATTEMPTS = (
     *("submitted_at", "started_at", "ended_at", "queue_s", "duration_s"),
 )
 _TASK_KEY = "task_id, attempt"
-_MANY_TALLIES = 10_000
-"""Rows that were added to the counts of attempts, after which these are made anew."""
 _STATE = "ENUM ('pending', 'running', 'completed', 'failed', 'cancelled')"
 """Every question tells attempts apart by it: as a number, that takes a fifth less time than as a text."""
 
@@ -205,7 +204,7 @@ class FollowedTables(RunTables):
         self._connection.execute("INSERT INTO attempt_intervals FROM remade")
         counted = self._connection.execute("EXECUTE count_remade").fetchone()
         self._tallies += counted[0] if counted else 0
-        if not all(was_open for (was_open,) in forgotten) or self._tallies > _MANY_TALLIES:
+        if not all(was_open for (was_open,) in forgotten) or self._tallies > StoreLimits.max_added_tallies:
             self._connection.execute(_COUNT_ENDED)
             self._tallies = 0
         if self._deleted > self.rows_of["tasks"]:  # rows that are deleted still take memory
